@@ -1,0 +1,1 @@
+//! Runs, replays, resumes and forks the journal of one session.

@@ -1,0 +1,1 @@
+//! The journal: canonical bytes, hash chain, fold, log contract and memory store.

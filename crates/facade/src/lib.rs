@@ -1,0 +1,1 @@
+//! Durable agent sessions: re-exports and defaults.

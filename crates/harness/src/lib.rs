@@ -1,0 +1,1 @@
+//! Author SDK and reference harnesses.

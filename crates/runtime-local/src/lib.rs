@@ -1,0 +1,1 @@
+//! Harnesses in this process, or as child processes on private sockets.

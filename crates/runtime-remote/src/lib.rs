@@ -1,0 +1,1 @@
+//! Harnesses at a configured address.

@@ -1,0 +1,1 @@
+//! The Sessions service over a log.

@@ -1,0 +1,1 @@
+//! The embedded journal store: one redb file.

@@ -1,0 +1,1 @@
+//! Test doubles: clocks, faults, scripted harnesses.

@@ -1,0 +1,1 @@
+//! agentsessions.v1 over gRPC: Sessions and Harness, both sides.

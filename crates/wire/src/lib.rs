@@ -1,0 +1,1 @@
+//! The protobuf form of agentsessions.v1 and its conversions.
