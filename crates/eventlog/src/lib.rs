@@ -1,1 +1,52 @@
-//! The journal: canonical bytes, hash chain, fold, log contract and memory store.
+//! The journal of durable agent sessions.
+//!
+//! - [`canonical`] writes an event as the bytes that are hashed and stored;
+//!   [`reader`] reads them back and refuses what it does not know.
+//! - [`Batch`] links events to a head; [`ChainVerifier`] checks stored links.
+//! - [`SessionView`] is the fold: everything a service needs to know of a
+//!   session without reading its journal.
+//! - [`EventLog`] is the contract of a store; [`KvStore`] implements it over
+//!   any ordered key-value [`Engine`], and [`MemoryEngine`] is the one for tests.
+//!
+//! ```
+//! use mainspring_api::{Event, EventBody, Head, Message};
+//! use mainspring_eventlog::{Batch, NewRecord};
+//!
+//! let hello = Event::of(EventBody::Input(Some(Message::user("hello"))));
+//! let batch = Batch::link(Head::EMPTY, vec![NewRecord::from(hello)]).unwrap();
+//! assert_eq!(
+//!     batch.head().hash.unwrap().to_string(),
+//!     "62daf59c5c1e5062b1b0d47d5665b34aa52bf7ed0ca8a0b016af2c9827b5d8f6",
+//! );
+//! ```
+
+pub mod canonical;
+mod chain;
+mod engine;
+mod error;
+pub mod export;
+mod input_hash;
+pub mod json;
+mod kv;
+mod log;
+mod memory;
+pub mod page_token;
+pub mod reader;
+mod tool_args;
+mod view;
+
+pub use chain::{Batch, ChainVerifier, NewRecord, StoredRecord, record_bytes, record_hash};
+pub use engine::{Engine, EngineError, Keep, KvRead, KvWrite, Space, Visit};
+pub use error::LogError;
+pub use input_hash::{go_json_string, input_hash};
+pub use kv::{KvOptions, KvStore, SCHEMA_VERSION};
+pub use log::{
+    EventLog, FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery,
+    NewSession, Page, PageKey, ReadLimit, RowPatch, SessionRow, Verified, mint_any,
+};
+pub use memory::MemoryEngine;
+pub use tool_args::{InvalidToolArgs, normalise_args};
+pub use view::{
+    ExecutionTable, ExecutionView, Fault, GateView, InstanceView, LegacyView, SessionView,
+    StartView, SuspendView, UsageTotals,
+};

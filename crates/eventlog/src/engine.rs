@@ -1,0 +1,130 @@
+//! What a store needs of an ordered key-value engine.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+/// One ordered keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// Schema version and store id.
+    Meta,
+    /// A row for each session.
+    Rows,
+    /// Records, by session and position.
+    Records,
+    /// Executions other than the latest, by session and id.
+    Executions,
+    /// The list order, by project, create time descending, and uid.
+    Order,
+    /// Notes that were added to records later.
+    Notes,
+    /// Imports that are not published yet.
+    Staging,
+}
+
+impl Space {
+    /// Every space.
+    pub const ALL: [Self; 7] = [
+        Self::Meta,
+        Self::Rows,
+        Self::Records,
+        Self::Executions,
+        Self::Order,
+        Self::Notes,
+        Self::Staging,
+    ];
+
+    /// Its stable name on disk.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Rows => "rows",
+            Self::Records => "records",
+            Self::Executions => "executions",
+            Self::Order => "order",
+            Self::Notes => "notes",
+            Self::Staging => "staging",
+        }
+    }
+}
+
+/// Why an engine failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct EngineError {
+    /// What it was doing, and the engine's words.
+    pub message: String,
+    /// The cause.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl EngineError {
+    /// An error of `what` with its cause.
+    #[must_use]
+    pub fn of(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { message: what.to_owned(), source: Some(Box::new(source)) }
+    }
+}
+
+/// Visits entries in key order until it breaks.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// A consistent view of all spaces.
+pub trait KvRead {
+    /// The value of a key.
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError>;
+
+    /// Entries with `from <= key < to`, in key order.
+    fn scan(
+        &self,
+        space: Space,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError>;
+}
+
+/// A transaction.
+pub trait KvWrite: KvRead {
+    /// Sets a key.
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
+
+    /// Removes a key.
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), EngineError>;
+}
+
+/// Whether a transaction is to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Commit it.
+    Yes,
+    /// Abort it: nothing was changed.
+    No,
+}
+
+/// An ordered key-value engine. The store on top serialises its transactions.
+pub trait Engine: fmt::Debug + Send + Sync + 'static {
+    /// Runs `f` on a consistent view.
+    fn read(
+        &self,
+        f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError>;
+
+    /// Runs `f` in one transaction and, if it says so, commits durably.
+    ///
+    /// # Errors
+    /// After an error of the commit itself it is not known whether the
+    /// transaction is there, and the engine must be reopened before it is read.
+    fn write(
+        &self,
+        f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<Keep, EngineError>,
+    ) -> Result<(), EngineError>;
+
+    /// Discards every cache and opens the durable state again.
+    fn reopen(&self) -> Result<(), EngineError>;
+
+    /// Whether commits are durable and reads may touch a disk.
+    fn is_durable(&self) -> bool;
+}

@@ -1,0 +1,308 @@
+//! One committer, many callers.
+//!
+//! A thread drains what is queued into one durable transaction and answers
+//! each caller. What queued while the last commit ran goes out together; when
+//! many callers are known to be active it waits a moment for the rest of them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender};
+use futures_channel::oneshot;
+use mainspring_api::{Clock, Outcome, SessionUid};
+
+use super::ops::{Op, OpError, Reply, Rows, Transaction, settled};
+use crate::engine::{Engine, EngineError, Keep, Space};
+use crate::error::LogError;
+use crate::log::Limits;
+
+/// Writes that may wait; beyond it callers wait to queue.
+const QUEUE_MAX: usize = 4_096;
+/// Writes of one transaction.
+const ROUND_OPS_MAX: usize = 1_024;
+/// Canonical bytes of one transaction, after which no more writes join it.
+const ROUND_BYTES_MAX: usize = 32 << 20;
+/// How long a round waits for callers that were active in the last one.
+const GATHER_MAX: Duration = Duration::from_micros(60);
+
+pub(super) struct Job {
+    op: Op,
+    reply: oneshot::Sender<Result<Reply, LogError>>,
+}
+
+/// What the committer and the readers share.
+#[derive(Debug)]
+pub(super) struct Shared<E> {
+    pub(super) engine: E,
+    pub(super) limits: Limits,
+    clock: Arc<dyn Clock>,
+    reopen_max: Duration,
+    rows: Mutex<Rows>,
+    /// Set after a commit error until the engine is open again: the handle
+    /// knows nothing, so nothing is served from it.
+    failed: AtomicBool,
+    why: RwLock<String>,
+}
+
+impl<E: Engine> Shared<E> {
+    pub(super) fn new(
+        engine: E,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        reopen_max: Duration,
+    ) -> Self {
+        Self {
+            engine,
+            limits,
+            clock,
+            reopen_max,
+            rows: Mutex::default(),
+            failed: AtomicBool::new(false),
+            why: RwLock::default(),
+        }
+    }
+
+    /// Refuses when the handle knows nothing.
+    pub(super) fn check(&self) -> Result<(), LogError> {
+        if self.failed.load(Ordering::Acquire) {
+            let why = self.why.read().unwrap_or_else(PoisonError::into_inner).clone();
+            return Err(LogError::unavailable(format!("store is being reopened after: {why}")));
+        }
+        Ok(())
+    }
+
+    /// Removes what imports staged that never published, as when a process died.
+    pub(super) fn remove_staged(&self) -> Result<(), LogError> {
+        let mut uids = Vec::new();
+        let failed = |error: EngineError| {
+            LogError::unavailable(format!("staged imports: {}", mainspring_api::report(&error)))
+        };
+        self.engine
+            .read(&mut |kv| {
+                kv.scan(Space::Staging, &[], &[0xff], &mut |key, _| {
+                    uids.push(String::from_utf8_lossy(key).into_owned());
+                    ControlFlow::Continue(())
+                })
+            })
+            .map_err(failed)?;
+        for uid in uids.iter().filter_map(|uid| SessionUid::new(uid).ok()) {
+            loop {
+                let (reply, mut answer) = oneshot::channel();
+                self.round(vec![Job { op: Op::Unstage { id: None, uid: uid.clone() }, reply }]);
+                match answer.try_recv() {
+                    Ok(Some(Ok(Reply::More))) => {}
+                    Ok(Some(Err(error))) => return Err(error),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one round and answers its callers.
+    fn round(&self, jobs: Vec<Job>) {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failed.load(Ordering::Acquire) && !self.reopen() {
+            // Nothing was tried, so nothing was applied.
+            let refused = self.check().err();
+            for job in jobs {
+                let error = refused.clone().unwrap_or_else(|| LogError::unavailable("store"));
+                let _ = job.reply.send(Err(error));
+            }
+            return;
+        }
+        let now = self.clock.now();
+        let mut answers: Vec<Result<Reply, LogError>> = Vec::with_capacity(jobs.len());
+        let committed = self.engine.write(&mut |kv| {
+            answers.clear();
+            rows.abort();
+            let mut txn =
+                Transaction { kv, rows: &mut rows, limits: &self.limits, now, wrote: false };
+            for job in &jobs {
+                answers.push(match txn.apply(&job.op) {
+                    Ok(reply) => Ok(reply),
+                    Err(OpError::Refused(error)) => Err(error),
+                    Err(OpError::Engine(error)) => return Err(error),
+                });
+            }
+            Ok(if txn.wrote { Keep::Yes } else { Keep::No })
+        });
+        match committed {
+            Ok(()) => {
+                rows.commit();
+                for (job, answer) in jobs.into_iter().zip(answers) {
+                    let _ = job.reply.send(answer);
+                }
+            }
+            Err(error) => self.recover(&mut rows, jobs, &error),
+        }
+    }
+
+    /// After a failed commit: forget, reopen, and answer from what is there.
+    fn recover(&self, rows: &mut Rows, jobs: Vec<Job>, error: &EngineError) {
+        tracing::error!(error = %mainspring_api::report(error), "commit failed; reopening the store");
+        rows.forget();
+        *self.why.write().unwrap_or_else(PoisonError::into_inner) =
+            mainspring_api::report(error);
+        self.failed.store(true, Ordering::Release);
+        let open = self.reopen();
+        for job in jobs {
+            let answer = if open { self.judge(rows, &job.op) } else { Err(unknown(error)) };
+            let _ = job.reply.send(answer);
+        }
+    }
+
+    /// What the reopened log says about an operation whose commit failed.
+    fn judge(&self, rows: &Rows, op: &Op) -> Result<Reply, LogError> {
+        let mut verdict = None;
+        let read = self.engine.read(&mut |kv| {
+            verdict = Some(match settled(kv, rows, op) {
+                Ok(reply) => Ok(reply),
+                Err(OpError::Refused(error)) => Err(error),
+                Err(OpError::Engine(error)) => return Err(error),
+            });
+            Ok(())
+        });
+        match (read, verdict) {
+            (Ok(()), Some(Ok(Some(reply)))) => Ok(reply),
+            (Ok(()), Some(Ok(None))) => {
+                Err(LogError::unavailable("the write failed and is not in the reopened store"))
+            }
+            (Ok(()), Some(Err(error))) => Err(error),
+            (Ok(()), None) => Err(LogError::unavailable("the reopened store was not read")),
+            (Err(error), _) => Err(unknown(&error)),
+        }
+    }
+
+    /// Reopens within the bound. Reads are refused until it succeeds.
+    fn reopen(&self) -> bool {
+        let mut pause = Duration::from_millis(5);
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.engine.reopen() {
+                Ok(()) => {
+                    self.failed.store(false, Ordering::Release);
+                    tracing::warn!("store reopened");
+                    return true;
+                }
+                Err(error) if waited >= self.reopen_max => {
+                    tracing::error!(error = %mainspring_api::report(&error), "store cannot be reopened");
+                    return false;
+                }
+                Err(_) => {
+                    std::thread::sleep(pause);
+                    waited += pause;
+                    pause = (pause * 2).min(Duration::from_millis(250));
+                }
+            }
+        }
+    }
+}
+
+fn unknown(error: &EngineError) -> LogError {
+    LogError::Unavailable {
+        message: format!("commit failed: {}", mainspring_api::report(error)),
+        outcome: Outcome::Unknown,
+        source: None,
+    }
+}
+
+/// The way in for writes.
+#[derive(Debug)]
+pub(super) enum Committer {
+    /// Each write runs on its caller: nothing to wait for.
+    Inline,
+    /// A thread groups them.
+    Thread { queue: Sender<Job>, thread: Option<std::thread::JoinHandle<()>> },
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Job")
+    }
+}
+
+impl Committer {
+    pub(super) fn start<E: Engine>(shared: &Arc<Shared<E>>) -> std::io::Result<Self> {
+        if !shared.engine.is_durable() {
+            return Ok(Self::Inline);
+        }
+        let (queue, jobs) = async_channel::bounded(QUEUE_MAX);
+        let shared = Arc::clone(shared);
+        let thread = std::thread::Builder::new()
+            .name("journal-committer".to_owned())
+            .spawn(move || run(&shared, &jobs))?;
+        Ok(Self::Thread { queue, thread: Some(thread) })
+    }
+
+    pub(super) async fn submit<E: Engine>(
+        &self,
+        shared: &Shared<E>,
+        op: Op,
+    ) -> Result<Reply, LogError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job { op, reply };
+        match self {
+            Self::Inline => shared.round(vec![job]),
+            Self::Thread { queue, .. } => {
+                queue.send(job).await.map_err(|_| LogError::unavailable("store is closed"))?;
+            }
+        }
+        answer.await.unwrap_or_else(|_| {
+            Err(LogError::Unavailable {
+                message: "committer stopped".to_owned(),
+                outcome: Outcome::Unknown,
+                source: None,
+            })
+        })
+    }
+}
+
+impl Drop for Committer {
+    /// Ends the thread after what is queued, so that the store is closed when
+    /// its handle is.
+    fn drop(&mut self) {
+        if let Self::Thread { queue, thread } = self {
+            queue.close();
+            if let Some(thread) = thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn run<E: Engine>(shared: &Shared<E>, jobs: &Receiver<Job>) {
+    let mut last_round = 1;
+    while let Ok(first) = jobs.recv_blocking() {
+        let round = gather(jobs, first, last_round);
+        last_round = round.len();
+        shared.round(round);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "bounds a wait of microseconds on this thread")]
+fn gather(jobs: &Receiver<Job>, first: Job, last_round: usize) -> Vec<Job> {
+    let mut bytes = first.op.bytes();
+    let mut round = vec![first];
+    let mut since = None;
+    while round.len() < ROUND_OPS_MAX && bytes < ROUND_BYTES_MAX {
+        match jobs.try_recv() {
+            Ok(job) => {
+                bytes += job.op.bytes();
+                round.push(job);
+            }
+            Err(_) if round.len() >= last_round => break,
+            Err(_) => {
+                let since = *since.get_or_insert_with(std::time::Instant::now);
+                if since.elapsed() >= GATHER_MAX {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+    round
+}

@@ -1,0 +1,147 @@
+//! Keys, and the stored form of a record. Drawn in `docs/format.md`.
+
+use mainspring_api::{Bytes, ExecutionId, Fence, Hash, Notes, Seq, SessionUid, Timestamp};
+
+use crate::chain::StoredRecord;
+use crate::error::LogError;
+
+/// A key part that ends with a zero byte; uids and projects hold none.
+fn terminated(out: &mut Vec<u8>, part: &str) {
+    out.extend_from_slice(part.as_bytes());
+    out.push(0);
+}
+
+/// The first key after every key that starts with `prefix`.
+pub(super) fn after(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}
+
+pub(super) fn row(uid: &SessionUid) -> Vec<u8> {
+    uid.as_str().as_bytes().to_vec()
+}
+
+pub(super) fn session_prefix(uid: &SessionUid) -> Vec<u8> {
+    let mut key = Vec::with_capacity(uid.as_str().len() + 9);
+    terminated(&mut key, uid.as_str());
+    key
+}
+
+pub(super) fn record(uid: &SessionUid, seq: Seq) -> Vec<u8> {
+    let mut key = session_prefix(uid);
+    key.extend_from_slice(&seq.get().to_be_bytes());
+    key
+}
+
+pub(super) fn execution(uid: &SessionUid, id: &ExecutionId) -> Vec<u8> {
+    let mut key = session_prefix(uid);
+    key.extend_from_slice(id.as_str().as_bytes());
+    key
+}
+
+pub(super) fn note(uid: &SessionUid, seq: Seq, name: &str) -> Vec<u8> {
+    let mut key = record(uid, seq);
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+pub(super) fn project_prefix(project: &str) -> Vec<u8> {
+    // A project is free text: its length keeps one from being another's prefix.
+    let mut key = (project.len() as u64).to_be_bytes().to_vec();
+    key.extend_from_slice(project.as_bytes());
+    key
+}
+
+/// Newest first, then by uid.
+pub(super) fn order(project: &str, create_time: Timestamp, uid: &SessionUid) -> Vec<u8> {
+    let mut key = project_prefix(project);
+    // Flipping the sign bit orders i64 as bytes; the complement puts later first.
+    let ordered = create_time.unix_nanos().cast_unsigned() ^ (1 << 63);
+    key.extend_from_slice(&(!ordered).to_be_bytes());
+    key.extend_from_slice(uid.as_str().as_bytes());
+    key
+}
+
+const RECORD_FORMAT: u8 = 1;
+
+/// `format, fence, hash, has_prev, prev_hash?, notes length, notes, canonical`.
+pub(super) fn encode_record(record: &StoredRecord, fence: Fence, notes: &Notes) -> Vec<u8> {
+    let notes = encode_notes(notes);
+    let mut out = Vec::with_capacity(record.canonical.len() + notes.len() + 80);
+    out.push(RECORD_FORMAT);
+    out.extend_from_slice(&fence.get().to_be_bytes());
+    out.extend_from_slice(record.hash.as_bytes());
+    match &record.prev_hash {
+        None => out.push(0),
+        Some(hash) => {
+            out.push(1);
+            out.extend_from_slice(hash.as_bytes());
+        }
+    }
+    let length = u32::try_from(notes.len()).expect("notes are far below 4 GiB");
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&notes);
+    out.extend_from_slice(&record.canonical);
+    out
+}
+
+pub(super) fn decode_record(seq: Seq, value: &[u8]) -> Result<StoredRecord, LogError> {
+    try_decode_record(seq, value)
+        .ok_or_else(|| LogError::Corrupt { what: format!("record {seq} cannot be taken apart") })
+}
+
+fn try_decode_record(seq: Seq, value: &[u8]) -> Option<StoredRecord> {
+    let mut rest = value;
+    let mut take = |n: usize| -> Option<&[u8]> {
+        let (head, tail) = rest.split_at_checked(n)?;
+        rest = tail;
+        Some(head)
+    };
+    if take(1)? != [RECORD_FORMAT] {
+        return None;
+    }
+    let fence = Fence::new(u64::from_be_bytes(take(8)?.try_into().ok()?));
+    let hash = Hash::new(take(32)?.try_into().ok()?);
+    let prev_hash = match take(1)? {
+        [0] => None,
+        [1] => Some(Hash::new(take(32)?.try_into().ok()?)),
+        _ => return None,
+    };
+    let length = u32::from_be_bytes(take(4)?.try_into().ok()?) as usize;
+    let notes = decode_notes(take(length)?)?;
+    Some(StoredRecord { seq, prev_hash, hash, fence, canonical: Bytes::copy_from_slice(rest), notes })
+}
+
+/// Length-prefixed pairs; most records have one or two.
+fn encode_notes(notes: &Notes) -> Vec<u8> {
+    let mut out = Vec::new();
+    for text in notes.iter().flat_map(|(key, value)| [key, value]) {
+        let length = u32::try_from(text.len()).expect("notes are far below 4 GiB");
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(text.as_bytes());
+    }
+    out
+}
+
+fn decode_notes(mut rest: &[u8]) -> Option<Notes> {
+    let mut next = || -> Option<Option<String>> {
+        if rest.is_empty() {
+            return Some(None);
+        }
+        let (length, tail) = rest.split_first_chunk::<4>()?;
+        let (text, tail) = tail.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        rest = tail;
+        Some(Some(String::from_utf8(text.to_vec()).ok()?))
+    };
+    let mut notes = Notes::new();
+    while let Some(key) = next()? {
+        notes.insert(key, next()??);
+    }
+    Some(notes)
+}

@@ -1,0 +1,468 @@
+//! A log store over any ordered key-value engine.
+//!
+//! Stores differ in their transaction alone; rows, records, forks, lists,
+//! settling and group commit are the same for all and live here.
+
+mod committer;
+mod keys;
+mod ops;
+mod read;
+mod row;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use mainspring_api::{
+    AppendId, BoxStream, Clock, Entropy, Event, Fence, Head, OsEntropy, Outcome, Seq, SessionUid,
+    StoreId, SystemClock,
+};
+
+use crate::chain::{Batch, ChainVerifier, StoredRecord};
+use crate::engine::{Engine, EngineError, Keep, KvRead, Space};
+use crate::error::LogError;
+use crate::log::{
+    EventLog, Holder, ImportCheck, ImportRecord, ImportRow, Level, Limits, ListQuery, NewSession,
+    Page, ReadLimit, RowPatch, SessionRow, Verified,
+};
+use crate::view::SessionView;
+use committer::{Committer, Shared};
+use ops::{Op, OpError, Reply};
+
+/// The version of the stored form that this build writes and reads.
+pub const SCHEMA_VERSION: u64 = 1;
+
+/// Canonical bytes that an import stages in one transaction.
+const STAGE_BYTES_MAX: usize = 1 << 20;
+
+/// How a store runs.
+#[derive(Debug, Clone)]
+pub struct KvOptions {
+    /// Sizes that it accepts.
+    pub limits: Limits,
+    /// Source of commit times.
+    pub clock: Arc<dyn Clock>,
+    /// Source of the store id.
+    pub entropy: Arc<dyn Entropy>,
+    /// How long to try to reopen after a failed commit. Default 5 s.
+    pub reopen_max: Duration,
+}
+
+impl Default for KvOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+            reopen_max: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A log store over an engine.
+#[derive(Debug)]
+pub struct KvStore<E: Engine> {
+    committer: Committer,
+    shared: Arc<Shared<E>>,
+    store_id: StoreId,
+}
+
+impl<E: Engine> KvStore<E> {
+    /// Opens the store that `engine` holds, or creates it in an empty engine.
+    ///
+    /// # Errors
+    /// - [`LogError::UnsupportedSchema`] for a store of a newer version, before anything is written.
+    /// - [`LogError::Unavailable`] when the engine fails.
+    pub fn open(engine: E, options: KvOptions) -> Result<Self, LogError> {
+        let KvOptions { limits, clock, entropy, reopen_max } = options;
+        let store_id = match stored_identity(&engine)? {
+            Some(id) => id,
+            None => initialise(&engine, &StoreId::random(&*entropy))?,
+        };
+        let shared = Arc::new(Shared::new(engine, limits, clock, reopen_max));
+        shared.remove_staged()?;
+        let committer = Committer::start(&shared)
+            .map_err(|error| LogError::unavailable(format!("committer: {error}")))?;
+        Ok(Self { committer, shared, store_id })
+    }
+
+    /// The engine, for what only this kind of store offers.
+    #[must_use]
+    pub fn engine(&self) -> &E {
+        &self.shared.engine
+    }
+
+    async fn write(&self, op: Op) -> Result<Reply, LogError> {
+        self.committer.submit(&self.shared, op).await
+    }
+
+    async fn read<T, F>(&self, f: F) -> Result<T, LogError>
+    where
+        T: Send + 'static,
+        F: Fn(&dyn KvRead) -> Result<T, OpError> + Send + 'static,
+    {
+        read_shared(Arc::clone(&self.shared), f).await
+    }
+}
+
+/// Runs `f` on a consistent view, off the caller's thread where a disk may be touched.
+async fn read_shared<E: Engine, T, F>(shared: Arc<Shared<E>>, f: F) -> Result<T, LogError>
+where
+    T: Send + 'static,
+    F: Fn(&dyn KvRead) -> Result<T, OpError> + Send + 'static,
+{
+    shared.check()?;
+    let blocks = shared.engine.is_durable();
+    let run = move || {
+        let mut out = None;
+        let read = shared.engine.read(&mut |kv| match f(kv) {
+            Ok(value) => {
+                out = Some(Ok(value));
+                Ok(())
+            }
+            Err(OpError::Refused(error)) => {
+                out = Some(Err(error));
+                Ok(())
+            }
+            Err(OpError::Engine(error)) => Err(error),
+        });
+        // A handle that failed meanwhile may have shown what is not durable.
+        shared.check()?;
+        match (read, out) {
+            (Ok(()), Some(answer)) => answer,
+            (Ok(()), None) => Err(LogError::unavailable("the engine ran no read")),
+            (Err(error), _) => Err(engine_failed(error)),
+        }
+    };
+    if blocks { blocking::unblock(run).await } else { run() }
+}
+
+fn engine_failed(error: EngineError) -> LogError {
+    LogError::Unavailable {
+        message: error.message,
+        outcome: Outcome::NotApplied,
+        source: error.source.map(Arc::from),
+    }
+}
+
+fn stored_identity(engine: &impl Engine) -> Result<Option<StoreId>, LogError> {
+    let mut meta = (None, None);
+    engine
+        .read(&mut |kv| {
+            meta = (kv.get(Space::Meta, b"schema")?, kv.get(Space::Meta, b"store_id")?);
+            Ok(())
+        })
+        .map_err(engine_failed)?;
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    let corrupt = |what: &str| LogError::Corrupt { what: what.to_owned() };
+    let (Some(schema), id) = meta else { return Ok(None) };
+    let found: u64 = text(schema)
+        .and_then(|schema| schema.parse().ok())
+        .ok_or_else(|| corrupt("schema version"))?;
+    if found > SCHEMA_VERSION {
+        return Err(LogError::UnsupportedSchema { found, supported: SCHEMA_VERSION });
+    }
+    let id = id.and_then(text).and_then(|id| StoreId::new(&id).ok());
+    id.map(Some).ok_or_else(|| corrupt("store id"))
+}
+
+fn initialise(engine: &impl Engine, id: &StoreId) -> Result<StoreId, LogError> {
+    engine
+        .write(&mut |kv| {
+            kv.put(Space::Meta, b"schema", SCHEMA_VERSION.to_string().as_bytes())?;
+            kv.put(Space::Meta, b"store_id", id.as_str().as_bytes())?;
+            Ok(Keep::Yes)
+        })
+        .map_err(engine_failed)?;
+    Ok(id.clone())
+}
+
+macro_rules! answer {
+    ($reply:expr, $variant:ident) => {
+        match $reply? {
+            Reply::$variant(value) => Ok(value),
+            other => unreachable!("this operation answers otherwise: {other:?}"),
+        }
+    };
+}
+
+#[async_trait]
+impl<E: Engine> EventLog for KvStore<E> {
+    fn store_id(&self) -> StoreId {
+        self.store_id.clone()
+    }
+
+    fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
+        answer!(self.write(Op::Create { id, session }).await, Row).map(|row| *row)
+    }
+
+    async fn get(&self, session: &SessionUid, _level: Level) -> Result<SessionRow, LogError> {
+        let session = session.clone();
+        self.read(move |kv| Ok(read::load_row(kv, &session)?.row)).await
+    }
+
+    async fn list(&self, query: ListQuery, _level: Level) -> Result<Page, LogError> {
+        self.read(move |kv| read::list(kv, &query)).await
+    }
+
+    async fn update(
+        &self,
+        id: AppendId,
+        session: &SessionUid,
+        version: u64,
+        patch: RowPatch,
+    ) -> Result<SessionRow, LogError> {
+        let op = Op::Update { id, session: session.clone(), version, patch };
+        answer!(self.write(op).await, Row).map(|row| *row)
+    }
+
+    async fn append(
+        &self,
+        session: &SessionUid,
+        id: AppendId,
+        fence: Fence,
+        batch: &Batch,
+    ) -> Result<Head, LogError> {
+        self.shared.limits.check(batch)?;
+        let op = Op::Append { id, session: session.clone(), fence, batch: batch.clone() };
+        answer!(self.write(op).await, Head)
+    }
+
+    async fn mint(
+        &self,
+        session: &SessionUid,
+        id: AppendId,
+        current: Fence,
+        holder: Holder,
+    ) -> Result<Fence, LogError> {
+        let op = Op::Mint { id, session: session.clone(), current, head: None, holder };
+        answer!(self.write(op).await, Fence)
+    }
+
+    async fn acquire_if_head(
+        &self,
+        session: &SessionUid,
+        id: AppendId,
+        current: Fence,
+        head: Head,
+        holder: Holder,
+    ) -> Result<Fence, LogError> {
+        let op = Op::Mint { id, session: session.clone(), current, head: Some(head), holder };
+        answer!(self.write(op).await, Fence)
+    }
+
+    async fn head(&self, session: &SessionUid, level: Level) -> Result<Head, LogError> {
+        Ok(self.get(session, level).await?.view.head)
+    }
+
+    async fn read(
+        &self,
+        session: &SessionUid,
+        from: Seq,
+        limit: ReadLimit,
+        _level: Level,
+    ) -> Result<Vec<StoredRecord>, LogError> {
+        let session = session.clone();
+        self.read(move |kv| read::records(kv, &read::load_row(kv, &session)?, from, limit)).await
+    }
+
+    fn verify(
+        &self,
+        session: &SessionUid,
+        after: Head,
+    ) -> BoxStream<'static, Result<Verified, LogError>> {
+        let pages = Verification { shared: Arc::clone(&self.shared), session: session.clone(), at: Step::Start(after) };
+        Box::pin(stream::unfold(pages, Verification::next))
+    }
+
+    async fn fork(
+        &self,
+        id: AppendId,
+        parent: &SessionUid,
+        at: Head,
+        children: Vec<(NewSession, Event)>,
+    ) -> Result<Vec<SessionRow>, LogError> {
+        let uid = parent.clone();
+        // Records never change, so the fold at `at` can be taken off the committer.
+        let view = self
+            .read(move |kv| read::view_at(kv, &read::load_row(kv, &uid)?, at))
+            .await
+            .map(Box::new)?;
+        let op = Op::Fork { id, parent: parent.clone(), at, view, children };
+        answer!(self.write(op).await, Rows)
+    }
+
+    async fn import(
+        &self,
+        id: AppendId,
+        row: ImportRow,
+        records: BoxStream<'static, Result<ImportRecord, LogError>>,
+    ) -> Result<SessionRow, LogError> {
+        let uid = row.session.uid.clone();
+        let imported = self.import_staged(id, row, records).await;
+        if imported.is_err() {
+            // Whatever was staged by this call goes; a later open removes the
+            // rest if this process dies first.
+            self.unstage(id, &uid).await;
+        }
+        imported
+    }
+
+    async fn annotate(
+        &self,
+        session: &SessionUid,
+        seq: Seq,
+        fence: Fence,
+        key: &str,
+        value: &str,
+    ) -> Result<(), LogError> {
+        let op = Op::Annotate {
+            session: session.clone(),
+            seq,
+            fence,
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        self.write(op).await.map(drop)
+    }
+}
+
+impl<E: Engine> KvStore<E> {
+    async fn import_staged(
+        &self,
+        id: AppendId,
+        row: ImportRow,
+        mut records: BoxStream<'static, Result<ImportRecord, LogError>>,
+    ) -> Result<SessionRow, LogError> {
+        let uid = row.session.uid.clone();
+        if row.session.project.is_empty() {
+            return Err(LogError::Invalid("a session has no project"));
+        }
+        let stage = |records| Op::Stage { id, uid: uid.clone(), records };
+        let mut check = ImportCheck::new();
+        let mut view = SessionView::default();
+        let mut table = HashMap::new();
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        // Claims the uid before the first record, and shows that it is free.
+        if let Reply::Row(published) = self.write(stage(Vec::new())).await? {
+            return Ok(*published);
+        }
+        while let Some(item) = records.next().await {
+            let Some((record, event)) = check.check(item?)? else { continue };
+            let size = record.canonical.len();
+            if size > self.shared.limits.event_bytes_max {
+                return Err(LogError::TooLarge {
+                    what: "event",
+                    bytes: size as u64,
+                    bytes_max: self.shared.limits.event_bytes_max as u64,
+                });
+            }
+            view.apply(&event, record.head(), size, &mut table)?;
+            bytes += size;
+            page.push(record);
+            if bytes >= STAGE_BYTES_MAX {
+                self.write(stage(std::mem::take(&mut page))).await?;
+                bytes = 0;
+            }
+        }
+        self.write(stage(page)).await?;
+        debug_assert_eq!(view.head, check.head());
+        let op = Op::Publish {
+            id,
+            row: Box::new(row),
+            view: Box::new(view),
+            table,
+            fence: check.fence_max,
+        };
+        answer!(self.write(op).await, Row).map(|row| *row)
+    }
+
+    async fn unstage(&self, id: AppendId, uid: &SessionUid) {
+        loop {
+            match self.write(Op::Unstage { id: Some(id), uid: uid.clone() }).await {
+                Ok(Reply::More) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(session = %uid, error = %error, "staged records are left");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A verification under way.
+struct Verification<E> {
+    shared: Arc<Shared<E>>,
+    session: SessionUid,
+    at: Step,
+}
+
+enum Step {
+    Start(Head),
+    Pages(Box<row::KvRow>, ChainVerifier),
+    Ended,
+}
+
+impl<E: Engine> Verification<E> {
+    async fn next(mut self) -> Option<(Result<Verified, LogError>, Self)> {
+        let step = std::mem::replace(&mut self.at, Step::Ended);
+        let (row, mut chain) = match step {
+            Step::Ended => return None,
+            Step::Start(after) => match self.start(after).await {
+                Ok(row) => (Box::new(row), ChainVerifier::after(after)),
+                Err(error) => return Some((Err(error), self)),
+            },
+            Step::Pages(row, chain) => (row, chain),
+        };
+        let head = row.row.view.head;
+        if chain.head().seq == head.seq {
+            let done = if chain.head() == head {
+                Ok(Verified::Done(head))
+            } else {
+                Err(LogError::Tampered { seq: head.seq, what: "the last hash is not the head's" })
+            };
+            return Some((done, self));
+        }
+        let from = chain.head().seq.next();
+        let limit = ReadLimit { records: 4_096, bytes: 1 << 20 };
+        let session_row = row.clone();
+        let page = read_shared(Arc::clone(&self.shared), move |kv| {
+            read::records(kv, &session_row, from, limit)
+        })
+        .await;
+        let checked = page.and_then(|page| {
+            if page.is_empty() {
+                return Err(LogError::Tampered { seq: from, what: "the journal ends before its head" });
+            }
+            page.iter().try_for_each(|record| chain.check(record))
+        });
+        Some(match checked {
+            Ok(()) => {
+                let seq = chain.head().seq;
+                self.at = Step::Pages(row, chain);
+                (Ok(Verified::Checked { seq, head: head.seq }), self)
+            }
+            Err(error) => (Err(error), self),
+        })
+    }
+
+    async fn start(&self, after: Head) -> Result<row::KvRow, LogError> {
+        let uid = self.session.clone();
+        let row = read_shared(Arc::clone(&self.shared), move |kv| read::load_row(kv, &uid)).await?;
+        let head = row.row.view.head;
+        if head.seq < after.seq {
+            return Err(LogError::Tampered {
+                seq: head.seq.next(),
+                what: "the journal is shorter than it was",
+            });
+        }
+        Ok(row)
+    }
+}

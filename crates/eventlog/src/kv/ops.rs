@@ -1,0 +1,604 @@
+//! The operations that write, each decided and applied inside one transaction.
+
+use std::collections::HashMap;
+
+use mainspring_api::{
+    AppendId, DeletionState, Event, ExecutionId, Fence, Head, Seq, SessionUid, Timestamp,
+};
+
+use super::keys;
+use super::read;
+use super::row::{self, KvRow, Ops, Segment};
+use crate::canonical::rfc3339;
+use crate::chain::{Batch, StoredRecord};
+use crate::engine::{EngineError, KvRead, KvWrite, Space};
+use crate::error::LogError;
+use crate::log::{FenceRow, Holder, ImportRow, Limits, NewSession, RowPatch, SessionRow};
+use crate::view::{ExecutionTable, ExecutionView, SessionView};
+
+/// Note: when a record was committed, RFC 3339.
+pub(super) const COMMIT_TIME: &str = "commit_time";
+/// Note on a batch's first record: the id of the append.
+pub(super) const APPEND_ID: &str = "append_id";
+
+/// One write.
+#[derive(Debug)]
+pub(super) enum Op {
+    Create { id: AppendId, session: NewSession },
+    Update { id: AppendId, session: SessionUid, version: u64, patch: RowPatch },
+    Append { id: AppendId, session: SessionUid, fence: Fence, batch: Batch },
+    Mint { id: AppendId, session: SessionUid, current: Fence, head: Option<Head>, holder: Holder },
+    Fork { id: AppendId, parent: SessionUid, at: Head, view: Box<SessionView>, children: Vec<(NewSession, Event)> },
+    Annotate { session: SessionUid, seq: Seq, fence: Fence, key: String, value: String },
+    /// Puts records of an import where nobody sees them yet.
+    Stage { id: AppendId, uid: SessionUid, records: Vec<StoredRecord> },
+    Publish { id: AppendId, row: Box<ImportRow>, view: Box<SessionView>, table: HashMap<ExecutionId, ExecutionView>, fence: Fence },
+    /// Removes records that this operation staged (or any did, with no id), as
+    /// many as one transaction should.
+    Unstage { id: Option<AppendId>, uid: SessionUid },
+}
+
+impl Op {
+    /// Roughly what it adds to a transaction.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Append { batch, .. } => batch.bytes(),
+            Self::Stage { records, .. } => {
+                records.iter().map(|record| record.canonical.len()).sum()
+            }
+            _ => 1_024,
+        }
+    }
+}
+
+/// What a write answers.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Row(Box<SessionRow>),
+    Rows(Vec<SessionRow>),
+    Head(Head),
+    Fence(Fence),
+    Done,
+    /// There is more to remove.
+    More,
+}
+
+/// A refusal of one operation, or a failure of the whole transaction.
+#[derive(Debug)]
+pub(super) enum OpError {
+    Refused(LogError),
+    Engine(EngineError),
+}
+
+impl From<LogError> for OpError {
+    fn from(error: LogError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<EngineError> for OpError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+type Result<T> = std::result::Result<T, OpError>;
+
+/// Rows that are cached, and those that this transaction changed.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    cache: HashMap<SessionUid, KvRow>,
+    pending: HashMap<SessionUid, KvRow>,
+}
+
+/// Rows kept in memory, about 1 KiB each.
+const CACHE_ROWS_MAX: usize = 8_192;
+
+impl Rows {
+    /// The transaction is durable.
+    pub(super) fn commit(&mut self) {
+        if self.cache.len() + self.pending.len() > CACHE_ROWS_MAX {
+            // Which rows go is of no consequence: each costs one read to bring back.
+            self.cache.clear();
+        }
+        self.cache.extend(self.pending.drain());
+    }
+
+    /// The transaction was given up.
+    pub(super) fn abort(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Nothing is known any more.
+    pub(super) fn forget(&mut self) {
+        self.cache.clear();
+        self.pending.clear();
+    }
+
+    fn find(&self, kv: &dyn KvRead, uid: &SessionUid) -> Result<Option<KvRow>> {
+        match self.pending.get(uid).or_else(|| self.cache.get(uid)) {
+            Some(row) => Ok(Some(row.clone())),
+            None => Ok(read::find_row(kv, uid)??),
+        }
+    }
+
+    fn load(&self, kv: &dyn KvRead, uid: &SessionUid) -> Result<KvRow> {
+        self.find(kv, uid)?.ok_or_else(|| LogError::SessionNotFound(uid.clone()).into())
+    }
+}
+
+/// One transaction.
+pub(super) struct Transaction<'a> {
+    pub(super) kv: &'a mut dyn KvWrite,
+    pub(super) rows: &'a mut Rows,
+    pub(super) limits: &'a Limits,
+    pub(super) now: Timestamp,
+    pub(super) wrote: bool,
+}
+
+/// What the log already says about an operation that may have taken effect.
+pub(super) fn settled(kv: &dyn KvRead, rows: &Rows, op: &Op) -> Result<Option<Reply>> {
+    let reply = match op {
+        Op::Create { id, session } => created(kv, rows, &session.uid, *id)?,
+        Op::Publish { id, row, .. } => created(kv, rows, &row.session.uid, *id)?,
+        Op::Update { id, session, .. } => rows
+            .find(kv, session)?
+            .filter(|row| row.ops.update == id.to_string())
+            .map(|row| Reply::Row(Box::new(row.row))),
+        Op::Mint { id, session, .. } => rows
+            .find(kv, session)?
+            .filter(|row| row.ops.mint == id.to_string())
+            .map(|row| Reply::Fence(row.row.fence.fence)),
+        Op::Append { id, session, batch, .. } => {
+            let Some(row) = rows.find(kv, session)? else { return Ok(None) };
+            appended(kv, &row, *id, batch)?.then(|| Reply::Head(batch.head()))
+        }
+        Op::Fork { id, children, .. } => {
+            let mut done = Vec::with_capacity(children.len());
+            for (child, _) in children {
+                match rows.find(kv, &child.uid)?.filter(|row| row.ops.create == id.to_string()) {
+                    Some(row) => done.push(row.row),
+                    None => return Ok(None),
+                }
+            }
+            (!done.is_empty()).then_some(Reply::Rows(done))
+        }
+        Op::Annotate { session, seq, key, value, .. } => {
+            let Some(row) = rows.find(kv, session)? else { return Ok(None) };
+            let stored = kv.get(Space::Notes, &keys::note(row.holder_of(*seq), *seq, key))?;
+            (stored.as_deref() == Some(value.as_bytes())).then_some(Reply::Done)
+        }
+        Op::Stage { .. } | Op::Unstage { .. } => None,
+    };
+    Ok(reply)
+}
+
+fn created(kv: &dyn KvRead, rows: &Rows, uid: &SessionUid, id: AppendId) -> Result<Option<Reply>> {
+    let row = rows.find(kv, uid)?.filter(|row| row.ops.create == id.to_string());
+    Ok(row.map(|row| Reply::Row(Box::new(row.row))))
+}
+
+/// Whether the record after the batch's base was written by this very append.
+fn appended(kv: &dyn KvRead, row: &KvRow, id: AppendId, batch: &Batch) -> Result<bool> {
+    let first = batch.stored().next().expect("a batch is never empty");
+    if row.row.view.head.seq < first.seq || first.seq < row.own_from() {
+        return Ok(false);
+    }
+    let Some(value) = kv.get(Space::Records, &keys::record(&row.row.session.uid, first.seq))? else {
+        return Ok(false);
+    };
+    let record = keys::decode_record(first.seq, &value)?;
+    Ok(record.hash == first.hash
+        && record.notes.get(APPEND_ID).is_some_and(|note| *note == id.to_string()))
+}
+
+impl Transaction<'_> {
+    /// Decides and applies one operation. A refusal has written nothing.
+    pub(super) fn apply(&mut self, op: &Op) -> Result<Reply> {
+        if let Some(reply) = settled(self.kv, self.rows, op)? {
+            return Ok(reply);
+        }
+        match op {
+            Op::Create { id, session } => self.create(*id, session),
+            Op::Update { id, session, version, patch } => {
+                self.update(*id, session, *version, patch)
+            }
+            Op::Append { id, session, fence, batch } => self.append(*id, session, *fence, batch),
+            Op::Mint { id, session, current, head, holder } => {
+                self.mint(*id, session, *current, *head, holder)
+            }
+            Op::Fork { id, parent, at, view, children } => {
+                self.fork(*id, parent, *at, view, children)
+            }
+            Op::Annotate { session, seq, fence, key, value } => {
+                self.annotate(session, *seq, *fence, key, value)
+            }
+            Op::Stage { id, uid, records } => self.stage(*id, uid, records),
+            Op::Publish { id, row, view, table, fence } => {
+                self.publish(*id, row, view, table, *fence)
+            }
+            Op::Unstage { id, uid } => self.unstage(*id, uid),
+        }
+    }
+
+    fn save(&mut self, row: KvRow) -> Result<()> {
+        self.wrote = true;
+        self.kv.put(Space::Rows, &keys::row(&row.row.session.uid), &row.encode())?;
+        self.rows.pending.insert(row.row.session.uid.clone(), row);
+        Ok(())
+    }
+
+    fn refuse_taken(&self, uid: &SessionUid) -> Result<()> {
+        let staged = self.kv.get(Space::Staging, &keys::row(uid))?.is_some();
+        if staged || self.rows.find(self.kv, uid)?.is_some() {
+            return Err(LogError::AlreadyExists(uid.clone()).into());
+        }
+        Ok(())
+    }
+
+    fn new_row(&mut self, id: AppendId, session: &NewSession) -> Result<KvRow> {
+        let order = keys::order(&session.project, self.now, &session.uid);
+        self.kv.put(Space::Order, &order, &[])?;
+        Ok(KvRow {
+            row: SessionRow {
+                session: session.clone(),
+                version: 1,
+                create_time: self.now,
+                update_time: self.now,
+                fence: FenceRow::default(),
+                parent: None,
+                view: SessionView::default(),
+            },
+            segments: Vec::new(),
+            ops: Ops { create: id.to_string(), ..Ops::default() },
+        })
+    }
+
+    fn create(&mut self, id: AppendId, session: &NewSession) -> Result<Reply> {
+        if session.project.is_empty() {
+            return Err(LogError::Invalid("a session has no project").into());
+        }
+        self.refuse_taken(&session.uid)?;
+        let row = self.new_row(id, session)?;
+        let answer = row.row.clone();
+        self.save(row)?;
+        Ok(Reply::Row(Box::new(answer)))
+    }
+
+    fn update(
+        &mut self,
+        id: AppendId,
+        session: &SessionUid,
+        version: u64,
+        patch: &RowPatch,
+    ) -> Result<Reply> {
+        let mut kv = self.rows.load(self.kv, session)?;
+        if kv.row.version != version {
+            return Err(LogError::Moved { what: "the row's version" }.into());
+        }
+        let RowPatch { name, labels, annotations, owner } = patch;
+        let meta = &mut kv.row.session;
+        if owner.is_some() && meta.owner.is_some() {
+            return Err(LogError::Invalid("the session has an owner already").into());
+        }
+        if let Some(name) = name {
+            meta.name.clone_from(name);
+        }
+        if let Some(labels) = labels {
+            meta.labels.clone_from(labels);
+        }
+        if let Some(annotations) = annotations {
+            meta.annotations.clone_from(annotations);
+        }
+        if owner.is_some() {
+            meta.owner.clone_from(owner);
+        }
+        kv.row.version += 1;
+        kv.row.update_time = self.now;
+        kv.ops.update = id.to_string();
+        let answer = kv.row.clone();
+        self.save(kv)?;
+        Ok(Reply::Row(Box::new(answer)))
+    }
+
+    fn append(
+        &mut self,
+        id: AppendId,
+        session: &SessionUid,
+        fence: Fence,
+        batch: &Batch,
+    ) -> Result<Reply> {
+        let kv = self.rows.load(self.kv, session)?;
+        let head = kv.row.view.head;
+        if head != batch.base() {
+            return Err(LogError::Conflict { expected: batch.base(), head }.into());
+        }
+        if fence < kv.row.fence.fence {
+            return Err(LogError::Fenced { current: kv.row.fence.fence }.into());
+        }
+        self.write_batch(kv, id, fence, batch)?;
+        Ok(Reply::Head(batch.head()))
+    }
+
+    fn write_batch(
+        &mut self,
+        mut kv: KvRow,
+        id: AppendId,
+        fence: Fence,
+        batch: &Batch,
+    ) -> Result<SessionRow> {
+        let uid = kv.row.session.uid.clone();
+        // The fold comes first: if it is refused, nothing was written.
+        let mut table =
+            Table { kv: self.kv, uid: &uid, segments: &kv.segments, changed: HashMap::new(), failed: None };
+        let mut folded = Ok(());
+        for linked in batch.linked() {
+            let (head, size) = (linked.stored.head(), linked.stored.canonical.len());
+            folded = folded.and_then(|()| kv.row.view.apply(&linked.event, head, size, &mut table));
+        }
+        if let Some(error) = table.failed {
+            return Err(OpError::Engine(error));
+        }
+        folded?;
+        let changed = table.changed;
+        let commit_time = rfc3339(self.now);
+        self.wrote = true;
+        for view in changed.values() {
+            let key = keys::execution(&uid, &view.id);
+            self.kv.put(Space::Executions, &key, &row::encode_execution(view))?;
+        }
+        for (index, linked) in batch.linked().iter().enumerate() {
+            let record = &linked.stored;
+            let mut notes = record.notes.clone();
+            notes.insert(COMMIT_TIME.to_owned(), commit_time.clone());
+            if index == 0 {
+                notes.insert(APPEND_ID.to_owned(), id.to_string());
+            }
+            let value = keys::encode_record(record, fence, &notes);
+            self.kv.put(Space::Records, &keys::record(&uid, record.seq), &value)?;
+        }
+        kv.row.update_time = self.now;
+        let answer = kv.row.clone();
+        self.save(kv)?;
+        Ok(answer)
+    }
+
+    fn mint(
+        &mut self,
+        id: AppendId,
+        session: &SessionUid,
+        current: Fence,
+        head: Option<Head>,
+        holder: &Holder,
+    ) -> Result<Reply> {
+        let mut kv = self.rows.load(self.kv, session)?;
+        let actual = kv.row.view.head;
+        if let Some(expected) = head.filter(|expected| *expected != actual) {
+            return Err(LogError::Conflict { expected, head: actual }.into());
+        }
+        if kv.row.fence.fence != current {
+            return Err(LogError::Moved { what: "the fence" }.into());
+        }
+        kv.row.fence = FenceRow {
+            fence: current.next(),
+            holder: Some(holder.clone()),
+            since: Some(self.now),
+        };
+        kv.row.update_time = self.now;
+        kv.ops.mint = id.to_string();
+        let fence = kv.row.fence.fence;
+        self.save(kv)?;
+        Ok(Reply::Fence(fence))
+    }
+
+    fn fork(
+        &mut self,
+        id: AppendId,
+        parent: &SessionUid,
+        at: Head,
+        view: &SessionView,
+        children: &[(NewSession, Event)],
+    ) -> Result<Reply> {
+        if children.is_empty() || children.len() > self.limits.children_max {
+            return Err(LogError::Invalid("a fork makes 1 to 128 children").into());
+        }
+        let parent_row = self.rows.load(self.kv, parent)?;
+        if parent_row.row.view.deletion == DeletionState::Pending
+            || view.deletion == DeletionState::Pending
+        {
+            return Err(LogError::Deleted(parent.clone()).into());
+        }
+        let mut batches = Vec::with_capacity(children.len());
+        for (index, (child, marker)) in children.iter().enumerate() {
+            self.refuse_taken(&child.uid)?;
+            if children[..index].iter().any(|(other, _)| other.uid == child.uid) {
+                return Err(LogError::Invalid("two children have one uid").into());
+            }
+            if child.project.is_empty() {
+                return Err(LogError::Invalid("a session has no project").into());
+            }
+            let batch = Batch::link(at, vec![marker.clone().into()])?;
+            self.limits.check(&batch)?;
+            batches.push(batch);
+        }
+        let segments = inherited(&parent_row, at.seq);
+        let mut rows = Vec::with_capacity(children.len());
+        for ((child, _), batch) in children.iter().zip(&batches) {
+            let mut kv = self.new_row(id, child)?;
+            kv.segments.clone_from(&segments);
+            kv.row.parent = Some((parent.clone(), at.seq));
+            kv.row.fence =
+                FenceRow { fence: KvRow::CHILD_FENCE, holder: None, since: Some(self.now) };
+            kv.row.view = view.clone();
+            rows.push(self.write_batch(kv, id, KvRow::CHILD_FENCE, batch)?);
+        }
+        Ok(Reply::Rows(rows))
+    }
+
+    fn annotate(
+        &mut self,
+        session: &SessionUid,
+        seq: Seq,
+        fence: Fence,
+        key: &str,
+        value: &str,
+    ) -> Result<Reply> {
+        let kv = self.rows.load(self.kv, session)?;
+        if fence < kv.row.fence.fence {
+            return Err(LogError::Fenced { current: kv.row.fence.fence }.into());
+        }
+        if seq < kv.own_from() || seq > kv.row.view.head.seq {
+            return Err(LogError::Invalid("there is no such record of this session").into());
+        }
+        let record_key = keys::record(session, seq);
+        let stored = self.kv.get(Space::Records, &record_key)?;
+        let stored = stored.ok_or_else(|| LogError::Corrupt { what: format!("record {seq}") })?;
+        let note_key = keys::note(session, seq, key);
+        let taken = keys::decode_record(seq, &stored)?.notes.contains_key(key)
+            || self.kv.get(Space::Notes, &note_key)?.is_some();
+        if taken {
+            return Err(LogError::Moved { what: "the note" }.into());
+        }
+        self.wrote = true;
+        self.kv.put(Space::Notes, &note_key, value.as_bytes())?;
+        Ok(Reply::Done)
+    }
+
+    fn stage(&mut self, id: AppendId, uid: &SessionUid, records: &[StoredRecord]) -> Result<Reply> {
+        let marker = self.kv.get(Space::Staging, &keys::row(uid))?;
+        if let Some(published) = created(self.kv, self.rows, uid, id)? {
+            return Ok(published);
+        }
+        let mine = marker.as_deref() == Some(id.to_string().as_bytes());
+        if !mine && (marker.is_some() || self.rows.find(self.kv, uid)?.is_some()) {
+            return Err(LogError::AlreadyExists(uid.clone()).into());
+        }
+        self.wrote = true;
+        self.kv.put(Space::Staging, &keys::row(uid), id.to_string().as_bytes())?;
+        for record in records {
+            let value = keys::encode_record(record, record.fence, &record.notes);
+            self.kv.put(Space::Records, &keys::record(uid, record.seq), &value)?;
+        }
+        Ok(Reply::Done)
+    }
+
+    fn publish(
+        &mut self,
+        id: AppendId,
+        row: &ImportRow,
+        view: &SessionView,
+        table: &HashMap<ExecutionId, ExecutionView>,
+        fence: Fence,
+    ) -> Result<Reply> {
+        let uid = &row.session.uid;
+        let marker = self.kv.get(Space::Staging, &keys::row(uid))?;
+        if marker.as_deref() != Some(id.to_string().as_bytes()) {
+            return Err(LogError::AlreadyExists(uid.clone()).into());
+        }
+        self.kv.delete(Space::Staging, &keys::row(uid))?;
+        let created = row.create_time.unwrap_or(self.now);
+        let now = std::mem::replace(&mut self.now, created);
+        let mut kv = self.new_row(id, &row.session)?;
+        self.now = now;
+        kv.row.update_time = now;
+        kv.row.parent.clone_from(&row.parent);
+        kv.row.fence.fence = fence;
+        kv.row.view = view.clone();
+        for execution in table.values() {
+            let key = keys::execution(uid, &execution.id);
+            self.kv.put(Space::Executions, &key, &row::encode_execution(execution))?;
+        }
+        let answer = kv.row.clone();
+        self.save(kv)?;
+        Ok(Reply::Row(Box::new(answer)))
+    }
+
+    fn unstage(&mut self, id: Option<AppendId>, uid: &SessionUid) -> Result<Reply> {
+        const KEYS_MAX: usize = 10_000;
+        let Some(marker) = self.kv.get(Space::Staging, &keys::row(uid))? else {
+            return Ok(Reply::Done);
+        };
+        if id.is_some_and(|id| marker != id.to_string().as_bytes()) {
+            return Ok(Reply::Done);
+        }
+        let prefix = keys::session_prefix(uid);
+        let staged = read::keys_of(self.kv, Space::Records, &prefix, KEYS_MAX)?;
+        self.wrote = true;
+        for key in &staged {
+            self.kv.delete(Space::Records, key)?;
+        }
+        if staged.len() == KEYS_MAX {
+            return Ok(Reply::More);
+        }
+        self.kv.delete(Space::Staging, &keys::row(uid))?;
+        Ok(Reply::Done)
+    }
+}
+
+/// Whose records a child forked at `at` shows.
+fn inherited(parent: &KvRow, at: Seq) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    for segment in &parent.segments {
+        let upto = segment.upto.min(at.get());
+        if upto > segments.last().map_or(0, |last: &Segment| last.upto) {
+            segments.push(Segment { uid: segment.uid.clone(), upto });
+        }
+    }
+    if at >= parent.own_from() {
+        segments.push(Segment { uid: parent.row.session.uid.clone(), upto: at.get() });
+    }
+    segments
+}
+
+/// The execution table of a session inside a transaction.
+struct Table<'a> {
+    kv: &'a dyn KvRead,
+    uid: &'a SessionUid,
+    segments: &'a [Segment],
+    changed: HashMap<ExecutionId, ExecutionView>,
+    failed: Option<EngineError>,
+}
+
+impl Table<'_> {
+    fn find(&self, id: &ExecutionId) -> Result<Option<ExecutionView>> {
+        if let Some(view) = self.changed.get(id) {
+            return Ok(Some(view.clone()));
+        }
+        if let Some(value) = self.kv.get(Space::Executions, &keys::execution(self.uid, id))? {
+            return Ok(Some(row::decode_execution(&value)?));
+        }
+        for Segment { uid, upto } in self.segments {
+            let Some(value) = self.kv.get(Space::Executions, &keys::execution(uid, id))? else {
+                continue;
+            };
+            let view = row::decode_execution(&value)?;
+            if view.first_seq.get() > *upto {
+                continue;
+            }
+            if view.last_seq.get() <= *upto {
+                return Ok(Some(view));
+            }
+            // The owner went on with this execution after the fork.
+            let range = (view.first_seq, Seq::new(*upto));
+            return read::refold_execution(self.kv, uid, id, range);
+        }
+        Ok(None)
+    }
+}
+
+impl ExecutionTable for Table<'_> {
+    fn load(&mut self, id: &ExecutionId) -> std::result::Result<Option<ExecutionView>, LogError> {
+        self.find(id).or_else(|error| match error {
+            OpError::Refused(error) => Err(error),
+            OpError::Engine(error) => {
+                self.failed = Some(error);
+                Ok(None)
+            }
+        })
+    }
+
+    fn store(&mut self, view: &ExecutionView) -> std::result::Result<(), LogError> {
+        self.changed.insert(view.id.clone(), view.clone());
+        Ok(())
+    }
+}

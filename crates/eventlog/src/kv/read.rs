@@ -1,0 +1,256 @@
+//! Reading rows, records and lists from a consistent view.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use mainspring_api::{Event, ExecutionId, Head, Seq, SessionUid};
+
+use super::keys;
+use super::ops::OpError;
+use super::row::KvRow;
+use crate::chain::StoredRecord;
+use crate::engine::{EngineError, KvRead, Space};
+use crate::error::LogError;
+use crate::log::{ListQuery, Page, PageKey, ReadLimit, SessionRow};
+use crate::view::{ExecutionView, SessionView};
+
+/// Rows that one list call looks at before it returns a short page.
+const SCAN_ROWS_MAX: usize = 10_000;
+
+pub(super) fn find_row(
+    kv: &dyn KvRead,
+    uid: &SessionUid,
+) -> Result<Result<Option<KvRow>, LogError>, EngineError> {
+    let value = kv.get(Space::Rows, &keys::row(uid))?;
+    Ok(value.map(|value| KvRow::decode(uid, &value)).transpose())
+}
+
+pub(super) fn load_row(kv: &dyn KvRead, uid: &SessionUid) -> Result<KvRow, OpError> {
+    find_row(kv, uid)??.ok_or_else(|| LogError::SessionNotFound(uid.clone()).into())
+}
+
+/// Up to `max` keys that start with `prefix`.
+pub(super) fn keys_of(
+    kv: &dyn KvRead,
+    space: Space,
+    prefix: &[u8],
+    max: usize,
+) -> Result<Vec<Vec<u8>>, EngineError> {
+    let mut keys = Vec::new();
+    kv.scan(space, prefix, &keys::after(prefix), &mut |key, _| {
+        keys.push(key.to_vec());
+        if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(keys)
+}
+
+/// A page of a session's records, over the sessions that hold them.
+pub(super) fn records(
+    kv: &dyn KvRead,
+    row: &KvRow,
+    from: Seq,
+    limit: ReadLimit,
+) -> Result<Vec<StoredRecord>, OpError> {
+    let head = row.row.view.head.seq;
+    let mut from = from.max(Seq::new(1));
+    let mut out: Vec<StoredRecord> = Vec::new();
+    let mut bytes = 0;
+    let own = &row.row.session.uid;
+    let inherited = row.segments.iter().map(|s| (&s.uid, Seq::new(s.upto), true));
+    for (uid, upto, inherited) in inherited.chain([(own, head, false)]) {
+        if from > upto {
+            continue;
+        }
+        let start = out.len();
+        let mut damaged = None;
+        let range = (keys::record(uid, from), keys::record(uid, upto.next()));
+        kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
+            let seq = key.last_chunk::<8>().map_or(Seq::ZERO, |seq| Seq::new(u64::from_be_bytes(*seq)));
+            match keys::decode_record(seq, value) {
+                Ok(record) => {
+                    bytes += record.canonical.len();
+                    out.push(record);
+                }
+                Err(error) => {
+                    damaged = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            if out.len() >= limit.records.max(1) || bytes >= limit.bytes {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        add_notes(kv, uid, &mut out[start..])?;
+        if inherited {
+            out[start..].iter_mut().for_each(|record| record.fence = KvRow::CHILD_FENCE);
+        }
+        match damaged {
+            // What is whole is handed out; the next call meets the damage first.
+            Some(error) if out.is_empty() => return Err(error.into()),
+            Some(_) => return Ok(out),
+            None if out.len() >= limit.records.max(1) || bytes >= limit.bytes => return Ok(out),
+            None => from = upto.next(),
+        }
+    }
+    Ok(out)
+}
+
+/// Adds the notes that were made after the records were written.
+fn add_notes(
+    kv: &dyn KvRead,
+    uid: &SessionUid,
+    records: &mut [StoredRecord],
+) -> Result<(), EngineError> {
+    let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(()) };
+    let first = first.seq;
+    let (from, to) = (keys::record(uid, first), keys::record(uid, last.seq.next()));
+    let name_at = from.len();
+    kv.scan(Space::Notes, &from, &to, &mut |key, value| {
+        let seq = key.get(name_at - 8..name_at).and_then(|seq| seq.try_into().ok());
+        let place = seq.map(|seq| u64::from_be_bytes(seq) - first.get());
+        let record = place.and_then(|place| records.get_mut(usize::try_from(place).ok()?));
+        if let Some(record) = record {
+            let name = String::from_utf8_lossy(&key[name_at..]).into_owned();
+            record.notes.insert(name, String::from_utf8_lossy(value).into_owned());
+        }
+        ControlFlow::Continue(())
+    })
+}
+
+/// Visits the decoded records `from..=to` of a session, in order.
+fn each_event(
+    kv: &dyn KvRead,
+    row: &KvRow,
+    from: Seq,
+    to: Seq,
+    mut visit: impl FnMut(StoredRecord, Event) -> Result<(), OpError>,
+) -> Result<(), OpError> {
+    let mut next = from;
+    while next <= to {
+        let page = records(kv, row, next, ReadLimit::default())?;
+        if page.is_empty() {
+            return Err(LogError::Corrupt { what: format!("record {next} is missing") }.into());
+        }
+        for record in page.into_iter().take_while(|record| record.seq <= to) {
+            next = record.seq.next();
+            let event = record.event()?;
+            visit(record, event)?;
+        }
+    }
+    Ok(())
+}
+
+/// The view of one execution of `uid` within `range`, folded from its records.
+pub(super) fn refold_execution(
+    kv: &dyn KvRead,
+    uid: &SessionUid,
+    id: &ExecutionId,
+    (from, to): (Seq, Seq),
+) -> Result<Option<ExecutionView>, OpError> {
+    let row = load_row(kv, uid)?;
+    let mut events = Vec::new();
+    each_event(kv, &row, from, to, |record, event| {
+        if event.execution_id.as_ref() == Some(id) {
+            events.push((record.seq, event));
+        }
+        Ok(())
+    })?;
+    Ok(ExecutionView::refold(id, events.iter().map(|(seq, event)| (*seq, event))))
+}
+
+/// The view of a session as it was at `at`.
+pub(super) fn view_at(kv: &dyn KvRead, row: &KvRow, at: Head) -> Result<SessionView, OpError> {
+    let view = &row.row.view;
+    if at.seq > view.head.seq {
+        return Err(LogError::Invalid("the position is beyond the head").into());
+    }
+    if at.seq == view.head.seq {
+        return if at == view.head { Ok(view.clone()) } else { Err(moved(at, view.head)) };
+    }
+    let mut folded = SessionView::default();
+    let mut table: HashMap<ExecutionId, ExecutionView> = HashMap::new();
+    if at.seq > Seq::ZERO {
+        each_event(kv, row, Seq::new(1), at.seq, |record, event| {
+            Ok(folded.apply(&event, record.head(), record.canonical.len(), &mut table)?)
+        })?;
+    }
+    if folded.head == at { Ok(folded) } else { Err(moved(at, folded.head)) }
+}
+
+fn moved(expected: Head, head: Head) -> OpError {
+    LogError::Conflict { expected, head }.into()
+}
+
+/// A page of rows.
+pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> {
+    let prefix = keys::project_prefix(&query.project);
+    let from = match &query.after {
+        None => prefix.clone(),
+        Some(PageKey { create_time, uid }) => {
+            let mut key = keys::order(&query.project, *create_time, uid);
+            key.push(0);
+            key
+        }
+    };
+    let size = query.page_size.clamp(1, 500);
+    let mut uids = Vec::new();
+    let uid_at = prefix.len() + 8;
+    let mut page = Page::default();
+    let mut scanned = 0;
+    let mut last_seen = None;
+    let mut from = from;
+    let end = keys::after(&prefix);
+    loop {
+        uids.clear();
+        let wanted = (size + 1 - page.rows.len()).max(64);
+        kv.scan(Space::Order, &from, &end, &mut |key, _| {
+            uids.push(key.to_vec());
+            if uids.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let more = uids.len() == wanted;
+        for key in &uids {
+            let text = key.get(uid_at..).and_then(|uid| std::str::from_utf8(uid).ok());
+            let Some(uid) = text.and_then(|text| SessionUid::new(text).ok()) else { continue };
+            scanned += 1;
+            match find_row(kv, &uid)? {
+                Ok(Some(row)) => {
+                    if page.rows.len() == size && matches(&row.row, query) {
+                        page.next = page.rows.last().map(page_key);
+                        return Ok(page);
+                    }
+                    last_seen = Some(page_key(&row.row));
+                    if matches(&row.row, query) {
+                        page.rows.push(row.row);
+                    }
+                }
+                Ok(None) => {}
+                // One damaged row never fails a list.
+                Err(error) => tracing::warn!(session = %uid, error = %error, "row left out of a list"),
+            }
+        }
+        if !more {
+            return Ok(page);
+        }
+        if scanned >= SCAN_ROWS_MAX {
+            page.next = last_seen;
+            return Ok(page);
+        }
+        if let Some(last) = uids.last() {
+            from.clone_from(last);
+            from.push(0);
+        }
+    }
+}
+
+fn page_key(row: &SessionRow) -> PageKey {
+    PageKey { create_time: row.create_time, uid: row.session.uid.clone() }
+}
+
+fn matches(row: &SessionRow, query: &ListQuery) -> bool {
+    let session = &row.session;
+    (query.owner.is_none() || query.owner == session.owner)
+        && (query.harness.is_empty() || query.harness == session.harness)
+        && (query.states.is_empty() || query.states.contains(&row.view.exec_state()))
+        && query.labels.iter().all(|(key, value)| session.labels.get(key) == Some(value))
+}
