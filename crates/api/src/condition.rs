@@ -71,6 +71,8 @@ conditions! {
     ValueTooLarge = "value_too_large" => LimitExceeded,
     /// A quota of the host is used up.
     QuotaExceeded = "quota_exceeded" => LimitExceeded,
+    /// The state does not allow it; a peer that names no condition of ours said so.
+    FailedPrecondition = "failed_precondition" => Precondition,
     /// The turn's start would exceed the message size agreed with the harness.
     StartTooLarge = "start_too_large" => Precondition,
     /// The session is to be deleted.

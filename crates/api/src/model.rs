@@ -126,7 +126,9 @@ pub trait StreamingModel: Send + Sync {
     async fn stream(
         &self,
         request: &ModelRequest,
-        on_chunk: &mut (dyn FnMut(&str) + Send),
+        // Spelled out: `async_trait` would give an elided lifetime a name, and
+        // then no chunk that is made inside the call could be handed out.
+        on_chunk: &mut (dyn for<'a> FnMut(&'a str) + Send),
     ) -> Result<ModelReply, ModelError>;
 }
 

@@ -155,7 +155,10 @@ impl LogError {
             | Self::NotAStore { .. } => Condition::Corrupt,
             Self::Held { .. } => Condition::Unavailable,
             Self::Unsupported(_) => Condition::Unimplemented,
-            Self::Unavailable { outcome: Outcome::Unknown, .. } => Condition::OutcomeUnknown,
+            Self::Unavailable {
+                outcome: Outcome::Unknown,
+                ..
+            } => Condition::OutcomeUnknown,
             Self::Unavailable { .. } => Condition::Unavailable,
         }
     }

@@ -73,7 +73,11 @@ fn map_text(map: &BTreeMap<String, String>) -> String {
 pub fn head_line(row: &SessionRow) -> Bytes {
     let text = |value: &str| Json::String(value.to_owned());
     let map = |map: &BTreeMap<String, String>| {
-        Json::Object(map.iter().map(|(key, value)| (key.clone(), text(value))).collect())
+        Json::Object(
+            map.iter()
+                .map(|(key, value)| (key.clone(), text(value)))
+                .collect(),
+        )
     };
     let s = &row.session;
     let mut session = JsonObject::new();
@@ -81,7 +85,11 @@ pub fn head_line(row: &SessionRow) -> Bytes {
     set("uid", text(s.uid.as_str()));
     set("project", text(&s.project));
     set("create_time", text(&rfc3339(row.create_time)));
-    for (key, value) in [("name", &s.name), ("harness", &s.harness), ("model", &s.model)] {
+    for (key, value) in [
+        ("name", &s.name),
+        ("harness", &s.harness),
+        ("model", &s.model),
+    ] {
         if !value.is_empty() {
             set(key, text(value));
         }
@@ -92,22 +100,41 @@ pub fn head_line(row: &SessionRow) -> Bytes {
         }
     }
     let object = |members: Vec<(&str, Json)>| {
-        Json::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        Json::Object(
+            members
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        )
     };
     if let Some(o) = &s.origin {
         let attributes = ("attributes", map(&o.attributes));
-        let texts = [("source", &o.source), ("subject", &o.subject), ("uri", &o.uri)];
+        let texts = [
+            ("source", &o.source),
+            ("subject", &o.subject),
+            ("uri", &o.uri),
+        ];
         let mut members: Vec<_> = texts.map(|(key, value)| (key, text(value))).into();
         members.push(attributes);
         set("origin", object(members));
     }
     if let Some(i) = &s.identity {
-        let texts = [("principal", &i.principal), ("issuer", &i.issuer), ("subject", &i.subject)];
-        set("identity", object(texts.map(|(key, value)| (key, text(value))).into()));
+        let texts = [
+            ("principal", &i.principal),
+            ("issuer", &i.issuer),
+            ("subject", &i.subject),
+        ];
+        set(
+            "identity",
+            object(texts.map(|(key, value)| (key, text(value))).into()),
+        );
     }
     if let Some(o) = &s.owner {
         let texts = [("issuer", &o.issuer), ("subject", &o.subject)];
-        set("owner", object(texts.map(|(key, value)| (key, text(value))).into()));
+        set(
+            "owner",
+            object(texts.map(|(key, value)| (key, text(value))).into()),
+        );
     }
     if let Some((parent, seq)) = &row.parent {
         set("parent_uid", text(parent.as_str()));
@@ -131,7 +158,9 @@ pub fn head_line(row: &SessionRow) -> Bytes {
 pub fn parse_line(number: u64, line: &[u8]) -> Result<Line, LogError> {
     let bad = |why: String| LogError::BadLine { line: number, why };
     let json = json::parse_within(line, EVENT_DEPTH_MAX + 1).map_err(|e| bad(e.to_string()))?;
-    let Json::Object(mut members) = json else { return Err(bad("it is not an object".into())) };
+    let Json::Object(mut members) = json else {
+        return Err(bad("it is not an object".into()));
+    };
     let line = match members.remove("head") {
         Some(Json::Object(head)) => read_head(head),
         Some(_) => Err("head is not an object"),
@@ -169,15 +198,24 @@ fn take_map(members: &mut JsonObject, key: &str) -> Read<BTreeMap<String, String
 }
 
 fn take_number(members: &mut JsonObject, key: &str) -> Read<Option<u64>> {
-    let Some(text) = take_text(members, key)? else { return Ok(None) };
-    let number = text.parse::<u64>().ok().filter(|n| i64::try_from(*n).is_ok());
-    number.map(Some).ok_or("a position or fence is not a decimal int64")
+    let Some(text) = take_text(members, key)? else {
+        return Ok(None);
+    };
+    let number = text
+        .parse::<u64>()
+        .ok()
+        .filter(|n| i64::try_from(*n).is_ok());
+    number
+        .map(Some)
+        .ok_or("a position or fence is not a decimal int64")
 }
 
 fn take_hash(members: &mut JsonObject, key: &str) -> Read<Option<Hash>> {
     match take_text(members, key)?.as_deref() {
         None | Some("") => Ok(None),
-        Some(hex) => Hash::from_hex(hex).map(Some).map_err(|_| "a hash is not 64 hex characters"),
+        Some(hex) => Hash::from_hex(hex)
+            .map(Some)
+            .map_err(|_| "a hash is not 64 hex characters"),
     }
 }
 
@@ -207,7 +245,11 @@ fn read_head(mut head: JsonObject) -> Read<Line> {
         Some(Json::Object(session)) => Some(Box::new(read_session(session)?)),
         Some(_) => return Err("the head's session is not an object"),
     };
-    if head.is_empty() { Ok(Line::Head(at, row)) } else { Err("the head has an unknown member") }
+    if head.is_empty() {
+        Ok(Line::Head(at, row))
+    } else {
+        Err("the head has an unknown member")
+    }
 }
 
 fn read_session(mut s: JsonObject) -> Read<ImportRow> {
@@ -217,7 +259,8 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
         Some(Json::Object(members)) => Ok(Some(members)),
         Some(_) => Err("a member of the session should be an object"),
     };
-    let text = |members: &mut JsonObject, key: &str| Ok(take_text(members, key)?.unwrap_or_default());
+    let text =
+        |members: &mut JsonObject, key: &str| Ok(take_text(members, key)?.unwrap_or_default());
     let origin = match object(&mut s, "origin")? {
         None => None,
         Some(mut o) => Some(Origin {
@@ -237,9 +280,10 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
     };
     let owner = match object(&mut s, "owner")? {
         None => None,
-        Some(mut o) => {
-            Some(Owner { issuer: text(&mut o, "issuer")?, subject: text(&mut o, "subject")? })
-        }
+        Some(mut o) => Some(Owner {
+            issuer: text(&mut o, "issuer")?,
+            subject: text(&mut o, "subject")?,
+        }),
     };
     let create_time: Option<Timestamp> = match take_text(&mut s, "create_time")? {
         None => None,
@@ -263,7 +307,11 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
         owner,
     };
     if s.is_empty() {
-        Ok(ImportRow { session, create_time, parent })
+        Ok(ImportRow {
+            session,
+            create_time,
+            parent,
+        })
     } else {
         Err("the session has a member that is not known")
     }
@@ -279,12 +327,15 @@ pub fn vector_lines(file: &[u8]) -> Result<Option<Vec<Bytes>>, LogError> {
     let Ok(Json::Object(mut members)) = json::parse_within(file, EVENT_DEPTH_MAX + 3) else {
         return Ok(None);
     };
-    let Some(Json::Array(records)) = members.remove("records") else { return Ok(None) };
+    let Some(Json::Array(records)) = members.remove("records") else {
+        return Ok(None);
+    };
     let line = |record: &Json| json_text(record).map(|text| Bytes::from(text + "\n"));
     let lines: Result<Vec<Bytes>, _> = records.iter().map(line).collect();
-    lines
-        .map(Some)
-        .map_err(|error| LogError::BadLine { line: 1, why: error.to_string() })
+    lines.map(Some).map_err(|error| LogError::BadLine {
+        line: 1,
+        why: error.to_string(),
+    })
 }
 
 /// Verifies an exported journal, line by line.
@@ -297,7 +348,11 @@ pub struct LineVerifier {
 
 impl Default for LineVerifier {
     fn default() -> Self {
-        Self { chain: ChainVerifier::after(Head::EMPTY), line: 0, head: None }
+        Self {
+            chain: ChainVerifier::after(Head::EMPTY),
+            line: 0,
+            head: None,
+        }
     }
 }
 
@@ -346,7 +401,10 @@ impl LineVerifier {
         } else {
             "the records do not end at the expected head"
         };
-        Err(LogError::Tampered { seq: found.seq.next().min(head.seq), what })
+        Err(LogError::Tampered {
+            seq: found.seq.next().min(head.seq),
+            what,
+        })
     }
 
     /// The head of the records, and whether a head line attested it.

@@ -41,8 +41,8 @@ pub use error::LogError;
 pub use input_hash::{go_json_string, input_hash};
 pub use kv::{KvOptions, KvStore, SCHEMA_VERSION};
 pub use log::{
-    EventLog, FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery,
-    NewSession, Page, PageKey, ReadLimit, RowPatch, SessionRow, Verified, mint_any,
+    EventLog, FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, NewSession,
+    Page, PageKey, ReadLimit, RowPatch, SessionRow, Verified, mint_any,
 };
 pub use memory::MemoryEngine;
 pub use tool_args::{InvalidToolArgs, normalise_args};

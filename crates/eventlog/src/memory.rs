@@ -109,7 +109,10 @@ impl Engine for MemoryEngine {
         f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<Keep, EngineError>,
     ) -> Result<(), EngineError> {
         let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
-        let mut txn = Transaction { spaces: &mut spaces, undo: Vec::new() };
+        let mut txn = Transaction {
+            spaces: &mut spaces,
+            undo: Vec::new(),
+        };
         match f(&mut txn) {
             Ok(Keep::Yes) => Ok(()),
             Ok(Keep::No) => {

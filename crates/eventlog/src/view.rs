@@ -195,7 +195,10 @@ impl SessionView {
             self.apply_lifecycle(seq, body.as_ref());
             return Ok(());
         }
-        if !matches!(event.body, EventBody::ApprovalRequest(_) | EventBody::ApprovalResult(_)) {
+        if !matches!(
+            event.body,
+            EventBody::ApprovalRequest(_) | EventBody::ApprovalResult(_)
+        ) {
             self.compute_state = ComputeState::Live;
         }
         if let EventBody::Usage(Some(usage)) = &event.body {
@@ -213,7 +216,10 @@ impl SessionView {
         match body.kind {
             LifecycleKind::Suspend => {
                 self.compute_state = ComputeState::Cold;
-                self.last_suspend = Some(SuspendView { seq, snapshot: body.snapshot.clone() });
+                self.last_suspend = Some(SuspendView {
+                    seq,
+                    snapshot: body.snapshot.clone(),
+                });
             }
             LifecycleKind::Resume => self.compute_state = ComputeState::Live,
             LifecycleKind::Fork => {
@@ -235,7 +241,11 @@ impl SessionView {
         }
         if matches!(
             event.body,
-            B::Unspecified | B::ApprovalRequest(_) | B::ApprovalResult(_) | B::ExecutionStart(_) | B::Parked(_)
+            B::Unspecified
+                | B::ApprovalRequest(_)
+                | B::ApprovalResult(_)
+                | B::ExecutionStart(_)
+                | B::Parked(_)
         ) {
             self.legacy_fault(seq, "not a legacy event");
             return;
@@ -260,7 +270,10 @@ impl SessionView {
     }
 
     fn legacy_fault(&mut self, seq: Seq, what: &str) {
-        self.legacy_fault.get_or_insert_with(|| Fault { seq, what: what.to_owned() });
+        self.legacy_fault.get_or_insert_with(|| Fault {
+            seq,
+            what: what.to_owned(),
+        });
     }
 
     fn apply_modern(
@@ -284,7 +297,10 @@ impl SessionView {
             && self.legacy.as_ref().is_some_and(|legacy| !legacy.settled)
             && !matches!(event.body, EventBody::ExecutionStart(_))
         {
-            self.legacy_fault(seq, "the id-less prefix is unfinished and no execution start follows");
+            self.legacy_fault(
+                seq,
+                "the id-less prefix is unfinished and no execution start follows",
+            );
         }
         self.executions += 1;
         let mut view = ExecutionView::new(id.clone(), seq);
@@ -300,7 +316,10 @@ impl SessionView {
             self.note_instance(&start.compute_instance, &start.harness, seq);
         }
         if let Err(what) = view.apply(seq, event) {
-            self.evidence_fault.get_or_insert_with(|| Fault { seq, what: what.to_owned() });
+            self.evidence_fault.get_or_insert_with(|| Fault {
+                seq,
+                what: what.to_owned(),
+            });
         }
     }
 
@@ -498,13 +517,17 @@ impl ExecutionView {
     }
 
     fn declared(&self) -> Option<u64> {
-        self.start.as_ref()?.input_count.and_then(|count| u64::try_from(count).ok())
+        self.start
+            .as_ref()?
+            .input_count
+            .and_then(|count| u64::try_from(count).ok())
     }
 
     /// Inputs that are declared but not there.
     #[must_use]
     pub fn missing_inputs(&self) -> u64 {
-        self.declared().map_or(0, |declared| declared.saturating_sub(self.inputs))
+        self.declared()
+            .map_or(0, |declared| declared.saturating_sub(self.inputs))
     }
 }
 

@@ -92,8 +92,9 @@ pub(super) fn encode_record(record: &StoredRecord, fence: Fence, notes: &Notes) 
 }
 
 pub(super) fn decode_record(seq: Seq, value: &[u8]) -> Result<StoredRecord, LogError> {
-    try_decode_record(seq, value)
-        .ok_or_else(|| LogError::Corrupt { what: format!("record {seq} cannot be taken apart") })
+    try_decode_record(seq, value).ok_or_else(|| LogError::Corrupt {
+        what: format!("record {seq} cannot be taken apart"),
+    })
 }
 
 fn try_decode_record(seq: Seq, value: &[u8]) -> Option<StoredRecord> {
@@ -115,7 +116,14 @@ fn try_decode_record(seq: Seq, value: &[u8]) -> Option<StoredRecord> {
     };
     let length = u32::from_be_bytes(take(4)?.try_into().ok()?) as usize;
     let notes = decode_notes(take(length)?)?;
-    Some(StoredRecord { seq, prev_hash, hash, fence, canonical: Bytes::copy_from_slice(rest), notes })
+    Some(StoredRecord {
+        seq,
+        prev_hash,
+        hash,
+        fence,
+        canonical: Bytes::copy_from_slice(rest),
+        notes,
+    })
 }
 
 /// Length-prefixed pairs; most records have one or two.

@@ -76,7 +76,12 @@ impl<E: Engine> KvStore<E> {
     /// - [`LogError::UnsupportedSchema`] for a store of a newer version, before anything is written.
     /// - [`LogError::Unavailable`] when the engine fails.
     pub fn open(engine: E, options: KvOptions) -> Result<Self, LogError> {
-        let KvOptions { limits, clock, entropy, reopen_max } = options;
+        let KvOptions {
+            limits,
+            clock,
+            entropy,
+            reopen_max,
+        } = options;
         let store_id = match stored_identity(&engine)? {
             Some(id) => id,
             None => initialise(&engine, &StoreId::random(&*entropy))?,
@@ -85,7 +90,11 @@ impl<E: Engine> KvStore<E> {
         shared.remove_staged()?;
         let committer = Committer::start(&shared)
             .map_err(|error| LogError::unavailable(format!("committer: {error}")))?;
-        Ok(Self { committer, shared, store_id })
+        Ok(Self {
+            committer,
+            shared,
+            store_id,
+        })
     }
 
     /// The engine, for what only this kind of store offers.
@@ -136,7 +145,11 @@ where
             (Err(error), _) => Err(engine_failed(error)),
         }
     };
-    if blocks { blocking::unblock(run).await } else { run() }
+    if blocks {
+        blocking::unblock(run).await
+    } else {
+        run()
+    }
 }
 
 fn engine_failed(error: EngineError) -> LogError {
@@ -151,18 +164,28 @@ fn stored_identity(engine: &impl Engine) -> Result<Option<StoreId>, LogError> {
     let mut meta = (None, None);
     engine
         .read(&mut |kv| {
-            meta = (kv.get(Space::Meta, b"schema")?, kv.get(Space::Meta, b"store_id")?);
+            meta = (
+                kv.get(Space::Meta, b"schema")?,
+                kv.get(Space::Meta, b"store_id")?,
+            );
             Ok(())
         })
         .map_err(engine_failed)?;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-    let corrupt = |what: &str| LogError::Corrupt { what: what.to_owned() };
-    let (Some(schema), id) = meta else { return Ok(None) };
+    let corrupt = |what: &str| LogError::Corrupt {
+        what: what.to_owned(),
+    };
+    let (Some(schema), id) = meta else {
+        return Ok(None);
+    };
     let found: u64 = text(schema)
         .and_then(|schema| schema.parse().ok())
         .ok_or_else(|| corrupt("schema version"))?;
     if found > SCHEMA_VERSION {
-        return Err(LogError::UnsupportedSchema { found, supported: SCHEMA_VERSION });
+        return Err(LogError::UnsupportedSchema {
+            found,
+            supported: SCHEMA_VERSION,
+        });
     }
     let id = id.and_then(text).and_then(|id| StoreId::new(&id).ok());
     id.map(Some).ok_or_else(|| corrupt("store id"))
@@ -171,7 +194,11 @@ fn stored_identity(engine: &impl Engine) -> Result<Option<StoreId>, LogError> {
 fn initialise(engine: &impl Engine, id: &StoreId) -> Result<StoreId, LogError> {
     engine
         .write(&mut |kv| {
-            kv.put(Space::Meta, b"schema", SCHEMA_VERSION.to_string().as_bytes())?;
+            kv.put(
+                Space::Meta,
+                b"schema",
+                SCHEMA_VERSION.to_string().as_bytes(),
+            )?;
             kv.put(Space::Meta, b"store_id", id.as_str().as_bytes())?;
             Ok(Keep::Yes)
         })
@@ -204,7 +231,8 @@ impl<E: Engine> EventLog for KvStore<E> {
 
     async fn get(&self, session: &SessionUid, _level: Level) -> Result<SessionRow, LogError> {
         let session = session.clone();
-        self.read(move |kv| Ok(read::load_row(kv, &session)?.row)).await
+        self.read(move |kv| Ok(read::load_row(kv, &session)?.row))
+            .await
     }
 
     async fn list(&self, query: ListQuery, _level: Level) -> Result<Page, LogError> {
@@ -218,7 +246,12 @@ impl<E: Engine> EventLog for KvStore<E> {
         version: u64,
         patch: RowPatch,
     ) -> Result<SessionRow, LogError> {
-        let op = Op::Update { id, session: session.clone(), version, patch };
+        let op = Op::Update {
+            id,
+            session: session.clone(),
+            version,
+            patch,
+        };
         answer!(self.write(op).await, Row).map(|row| *row)
     }
 
@@ -230,7 +263,12 @@ impl<E: Engine> EventLog for KvStore<E> {
         batch: &Batch,
     ) -> Result<Head, LogError> {
         self.shared.limits.check(batch)?;
-        let op = Op::Append { id, session: session.clone(), fence, batch: batch.clone() };
+        let op = Op::Append {
+            id,
+            session: session.clone(),
+            fence,
+            batch: batch.clone(),
+        };
         answer!(self.write(op).await, Head)
     }
 
@@ -241,7 +279,13 @@ impl<E: Engine> EventLog for KvStore<E> {
         current: Fence,
         holder: Holder,
     ) -> Result<Fence, LogError> {
-        let op = Op::Mint { id, session: session.clone(), current, head: None, holder };
+        let op = Op::Mint {
+            id,
+            session: session.clone(),
+            current,
+            head: None,
+            holder,
+        };
         answer!(self.write(op).await, Fence)
     }
 
@@ -253,7 +297,13 @@ impl<E: Engine> EventLog for KvStore<E> {
         head: Head,
         holder: Holder,
     ) -> Result<Fence, LogError> {
-        let op = Op::Mint { id, session: session.clone(), current, head: Some(head), holder };
+        let op = Op::Mint {
+            id,
+            session: session.clone(),
+            current,
+            head: Some(head),
+            holder,
+        };
         answer!(self.write(op).await, Fence)
     }
 
@@ -269,7 +319,8 @@ impl<E: Engine> EventLog for KvStore<E> {
         _level: Level,
     ) -> Result<Vec<StoredRecord>, LogError> {
         let session = session.clone();
-        self.read(move |kv| read::records(kv, &read::load_row(kv, &session)?, from, limit)).await
+        self.read(move |kv| read::records(kv, &read::load_row(kv, &session)?, from, limit))
+            .await
     }
 
     fn verify(
@@ -277,7 +328,11 @@ impl<E: Engine> EventLog for KvStore<E> {
         session: &SessionUid,
         after: Head,
     ) -> BoxStream<'static, Result<Verified, LogError>> {
-        let pages = Verification { shared: Arc::clone(&self.shared), session: session.clone(), at: Step::Start(after) };
+        let pages = Verification {
+            shared: Arc::clone(&self.shared),
+            session: session.clone(),
+            at: Step::Start(after),
+        };
         Box::pin(stream::unfold(pages, Verification::next))
     }
 
@@ -294,7 +349,13 @@ impl<E: Engine> EventLog for KvStore<E> {
             .read(move |kv| read::view_at(kv, &read::load_row(kv, &uid)?, at))
             .await
             .map(Box::new)?;
-        let op = Op::Fork { id, parent: parent.clone(), at, view, children };
+        let op = Op::Fork {
+            id,
+            parent: parent.clone(),
+            at,
+            view,
+            children,
+        };
         answer!(self.write(op).await, Rows)
     }
 
@@ -344,7 +405,11 @@ impl<E: Engine> KvStore<E> {
         if row.session.project.is_empty() {
             return Err(LogError::Invalid("a session has no project"));
         }
-        let stage = |records| Op::Stage { id, uid: uid.clone(), records };
+        let stage = |records| Op::Stage {
+            id,
+            uid: uid.clone(),
+            records,
+        };
         let mut check = ImportCheck::new();
         let mut view = SessionView::default();
         let mut table = HashMap::new();
@@ -354,7 +419,9 @@ impl<E: Engine> KvStore<E> {
             return Ok(*published);
         }
         while let Some(item) = records.next().await {
-            let Some((record, event)) = check.check(item?)? else { continue };
+            let Some((record, event)) = check.check(item?)? else {
+                continue;
+            };
             let size = record.canonical.len();
             if size > self.shared.limits.event_bytes_max {
                 return Err(LogError::TooLarge {
@@ -385,7 +452,13 @@ impl<E: Engine> KvStore<E> {
 
     async fn unstage(&self, id: AppendId, uid: &SessionUid) {
         loop {
-            match self.write(Op::Unstage { id: Some(id), uid: uid.clone() }).await {
+            match self
+                .write(Op::Unstage {
+                    id: Some(id),
+                    uid: uid.clone(),
+                })
+                .await
+            {
                 Ok(Reply::More) => {}
                 Ok(_) => return,
                 Err(error) => {
@@ -426,12 +499,18 @@ impl<E: Engine> Verification<E> {
             let done = if chain.head() == head {
                 Ok(Verified::Done(head))
             } else {
-                Err(LogError::Tampered { seq: head.seq, what: "the last hash is not the head's" })
+                Err(LogError::Tampered {
+                    seq: head.seq,
+                    what: "the last hash is not the head's",
+                })
             };
             return Some((done, self));
         }
         let from = chain.head().seq.next();
-        let limit = ReadLimit { records: 4_096, bytes: 1 << 20 };
+        let limit = ReadLimit {
+            records: 4_096,
+            bytes: 1 << 20,
+        };
         let session_row = row.clone();
         let page = read_shared(Arc::clone(&self.shared), move |kv| {
             read::records(kv, &session_row, from, limit)
@@ -439,7 +518,10 @@ impl<E: Engine> Verification<E> {
         .await;
         let checked = page.and_then(|page| {
             if page.is_empty() {
-                return Err(LogError::Tampered { seq: from, what: "the journal ends before its head" });
+                return Err(LogError::Tampered {
+                    seq: from,
+                    what: "the journal ends before its head",
+                });
             }
             page.iter().try_for_each(|record| chain.check(record))
         });
@@ -447,7 +529,13 @@ impl<E: Engine> Verification<E> {
             Ok(()) => {
                 let seq = chain.head().seq;
                 self.at = Step::Pages(row, chain);
-                (Ok(Verified::Checked { seq, head: head.seq }), self)
+                (
+                    Ok(Verified::Checked {
+                        seq,
+                        head: head.seq,
+                    }),
+                    self,
+                )
             }
             Err(error) => (Err(error), self),
         })

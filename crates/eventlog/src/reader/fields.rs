@@ -19,7 +19,10 @@ impl Fields {
     pub(super) fn of(json: Json, path: String) -> Result<Self> {
         match json {
             Json::Object(members) => Ok(Self { members, path }),
-            _ => Err(ReadError::Malformed { path, why: "it is not an object" }),
+            _ => Err(ReadError::Malformed {
+                path,
+                why: "it is not an object",
+            }),
         }
     }
 
@@ -34,11 +37,17 @@ impl Fields {
     pub(super) fn unsupported(&self, what: &'static str, key: &str) -> ReadError {
         // A member name is the writer's schema, not its payload; cut it all the same.
         let key: String = key.chars().take(64).collect();
-        ReadError::Unsupported { what, path: format!("{}.{key}", self.path) }
+        ReadError::Unsupported {
+            what,
+            path: format!("{}.{key}", self.path),
+        }
     }
 
     fn malformed(&self, key: &str, why: &'static str) -> ReadError {
-        ReadError::Malformed { path: format!("{}.{key}", self.path), why }
+        ReadError::Malformed {
+            path: format!("{}.{key}", self.path),
+            why,
+        }
     }
 
     pub(super) fn text(&mut self, key: &str) -> Result<String> {
@@ -66,9 +75,12 @@ impl Fields {
     }
 
     pub(super) fn optional_int64(&mut self, key: &str) -> Result<Option<i64>> {
-        let Some(text) = self.optional_text(key)? else { return Ok(None) };
-        let number: i64 =
-            text.parse().map_err(|_| self.malformed(key, "it is not a decimal int64"))?;
+        let Some(text) = self.optional_text(key)? else {
+            return Ok(None);
+        };
+        let number: i64 = text
+            .parse()
+            .map_err(|_| self.malformed(key, "it is not a decimal int64"))?;
         if number.to_string() == text {
             Ok(Some(number))
         } else {
@@ -76,12 +88,17 @@ impl Fields {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "checked to be integral and in range")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "checked to be integral and in range"
+    )]
     pub(super) fn int32(&mut self, key: &str) -> Result<i32> {
         match self.members.remove(key) {
             None => Ok(0),
             Some(Json::Number(n))
-                if n.fract() == 0.0 && n.abs() <= f64::from(i32::MAX) + 1.0 && n as i64 <= i64::from(i32::MAX) =>
+                if n.fract() == 0.0
+                    && n.abs() <= f64::from(i32::MAX) + 1.0
+                    && n as i64 <= i64::from(i32::MAX) =>
             {
                 Ok(n as i32)
             }
@@ -90,7 +107,9 @@ impl Fields {
     }
 
     pub(super) fn bytes(&mut self, key: &str) -> Result<Option<Bytes>> {
-        let Some(text) = self.optional_text(key)? else { return Ok(None) };
+        let Some(text) = self.optional_text(key)? else {
+            return Ok(None);
+        };
         let bytes = BASE64
             .decode(text)
             .map_err(|_| self.malformed(key, "it is not padded base64"))?;
@@ -147,7 +166,10 @@ impl Fields {
         }
     }
 
-    pub(super) fn strings(&mut self, key: &str) -> Result<std::collections::BTreeMap<String, String>> {
+    pub(super) fn strings(
+        &mut self,
+        key: &str,
+    ) -> Result<std::collections::BTreeMap<String, String>> {
         match self.members.remove(key) {
             None => Ok(std::collections::BTreeMap::new()),
             Some(Json::Object(members)) => members
@@ -162,18 +184,26 @@ impl Fields {
     }
 
     pub(super) fn timestamp(&mut self, key: &str) -> Result<Option<Timestamp>> {
-        let Some(text) = self.optional_text(key)? else { return Ok(None) };
+        let Some(text) = self.optional_text(key)? else {
+            return Ok(None);
+        };
         parse_rfc3339(&text)
             .map(Some)
             .ok_or_else(|| self.malformed(key, "it is not a canonical RFC 3339 UTC time"))
     }
 
     pub(super) fn too_deep(&self) -> ReadError {
-        ReadError::Malformed { path: self.path.clone(), why: "parts are nested too deep" }
+        ReadError::Malformed {
+            path: self.path.clone(),
+            why: "parts are nested too deep",
+        }
     }
 
     pub(super) fn both_set(&self) -> ReadError {
-        ReadError::Malformed { path: self.path.clone(), why: "two members of a oneof are set" }
+        ReadError::Malformed {
+            path: self.path.clone(),
+            why: "two members of a oneof are set",
+        }
     }
 
     /// The members that were not taken, for "exactly one of" checks.
@@ -193,7 +223,10 @@ impl Fields {
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let digits = |range: std::ops::Range<usize>| -> Option<i64> {
         let part = text.get(range)?;
-        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten()
+        part.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| part.parse().ok())
+            .flatten()
     };
     let (year, month, day) = (digits(0..4)?, digits(5..7)?, digits(8..10)?);
     let (hour, minute, second) = (digits(11..13)?, digits(14..16)?, digits(17..19)?);
@@ -211,7 +244,10 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
     let days = era * 146_097 + day_of_era - 719_468;
-    let ts = Timestamp { seconds: days * 86_400 + hour * 3600 + minute * 60 + second, nanos };
+    let ts = Timestamp {
+        seconds: days * 86_400 + hour * 3600 + minute * 60 + second,
+        nanos,
+    };
     // Rendering it back catches impossible dates and every non-canonical form.
     (ts.is_valid() && rfc3339(ts) == text).then_some(ts)
 }

@@ -1,0 +1,330 @@
+//! The controller: one session, one fence, new turns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mainspring_api::{
+    AppendId, Bytes, Descriptor, Entropy, EventBody, ExecutionId, ExecutionStart, Fence, Harness,
+    HarnessEnd, Head, Message, ModelProvider, OsEntropy, RecordedError, Seq, SessionUid, Start,
+};
+use mainspring_eventlog::{Holder, LogError, NewRecord, SessionRow, mint_any};
+use tokio::time::Instant;
+
+use crate::error::ControllerError;
+use crate::journal::Journal;
+use crate::machine::Machine;
+use crate::observer::{IgnoreAll, Observer};
+use crate::recorded::normalise;
+use crate::run::{self, Ran};
+use crate::sink::RunSink;
+use crate::writer::{Tag, Writer};
+
+/// How a controller is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The session scope that harnesses see; a legacy turn needs one.
+    pub session: Option<SessionUid>,
+    /// The fence to write under; `None` mints one, which supersedes every older writer.
+    pub fence: Option<Fence>,
+    /// Who mints it.
+    pub holder: Holder,
+    /// The harness's name; empty means the id that it describes itself with.
+    pub harness: String,
+    /// Answers model calls.
+    pub model: Arc<dyn ModelProvider>,
+    /// Is told of records and deltas.
+    pub observer: Arc<dyn Observer>,
+    /// Source of ids.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl Options {
+    /// Options with a model and nothing else; mints a fence, tells nobody.
+    #[must_use]
+    pub fn new(model: Arc<dyn ModelProvider>) -> Self {
+        Self {
+            session: None,
+            fence: None,
+            holder: Holder {
+                id: "controller".to_owned(),
+                name: "controller".to_owned(),
+            },
+            harness: String::new(),
+            model,
+            observer: Arc::new(IgnoreAll),
+            entropy: Arc::new(OsEntropy),
+        }
+    }
+}
+
+/// Where a turn must start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Wherever the journal ends.
+    Head,
+    /// At this position.
+    Seq(Seq),
+    /// At this head, which the caller has read.
+    At(Head),
+}
+
+/// A new turn.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// What it is about.
+    pub inputs: Vec<Message>,
+    /// Opaque configuration, recorded verbatim.
+    pub config: Bytes,
+    /// The harness's own cursor.
+    pub resume_from_seq: i64,
+    /// Where the journal must end.
+    pub expected: Expected,
+    /// Chosen id; `None` draws one.
+    pub execution_id: Option<ExecutionId>,
+    /// When it must have ended.
+    pub deadline: Option<Instant>,
+}
+
+impl Turn {
+    /// A turn at the head with these inputs.
+    #[must_use]
+    pub fn new(inputs: Vec<Message>) -> Self {
+        Self {
+            inputs,
+            config: Bytes::new(),
+            resume_from_seq: 0,
+            expected: Expected::Head,
+            execution_id: None,
+            deadline: None,
+        }
+    }
+}
+
+/// A turn that ended.
+#[derive(Debug, Clone)]
+pub struct Executed {
+    /// Its execution.
+    pub execution_id: ExecutionId,
+    /// The head after it.
+    pub head: Head,
+}
+
+/// Drives one session under one fence.
+#[derive(Debug)]
+pub struct Controller {
+    pub(crate) journal: Journal,
+    pub(crate) options: Options,
+    pub(crate) fence: Fence,
+    pub(crate) model_calls: Arc<AtomicU64>,
+}
+
+impl Controller {
+    /// A controller that may write. Mints a fence unless one is given.
+    ///
+    /// # Errors
+    /// The log's, when minting fails.
+    pub async fn new(journal: Journal, options: Options) -> Result<Self, ControllerError> {
+        let fence = match options.fence {
+            Some(fence) => fence,
+            None => {
+                let id = || AppendId::random(&*options.entropy);
+                mint_any(&**journal.log(), journal.uid(), id, options.holder.clone()).await?
+            }
+        };
+        Ok(Self {
+            journal,
+            options,
+            fence,
+            model_calls: Arc::default(),
+        })
+    }
+
+    /// A controller that only replays; it mints nothing and supersedes nobody.
+    #[must_use]
+    pub fn reader(journal: Journal, options: Options) -> Self {
+        Self {
+            journal,
+            options,
+            fence: Fence::NONE,
+            model_calls: Arc::default(),
+        }
+    }
+
+    /// The fence that it writes under.
+    #[must_use]
+    pub const fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Model calls that were made and answered.
+    #[must_use]
+    pub fn model_invocations(&self) -> u64 {
+        self.model_calls.load(Ordering::Relaxed)
+    }
+
+    /// Runs a new turn.
+    ///
+    /// # Errors
+    /// In this order, each before anything of the turn is recorded: a tampered
+    /// journal, an open approval, an ill-formed legacy prefix, a harness that
+    /// cannot describe itself, a moved head or newer fence. After that the
+    /// harness's own error, with an error record at the end of the turn.
+    ///
+    /// # Cancellation
+    /// A dropped future leaves a turn that can be resumed.
+    pub async fn exec(
+        &self,
+        harness: &Arc<dyn Harness>,
+        turn: Turn,
+    ) -> Result<Executed, ControllerError> {
+        let row = self.journal.open().await?;
+        admit(&row)?;
+        let descriptor = run::describe(harness, turn.deadline).await?;
+        let head = expected_head(&row, turn.expected)?;
+        let id = turn
+            .execution_id
+            .clone()
+            .unwrap_or_else(|| ExecutionId::random(&*self.options.entropy));
+        let tag = Tag::Execution(id.clone());
+        let mut writer = self.writer(head);
+        let inputs = self
+            .record_start(&mut writer, &tag, &turn, &descriptor)
+            .await?;
+        let start = Start {
+            session: self.options.session.clone(),
+            execution_id: id.clone(),
+            model: String::new(),
+            config: turn.config,
+            history: self.journal.history(head.seq.next()),
+            inputs,
+            resume_from_seq: turn.resume_from_seq,
+        };
+        let sink = self.live_sink(Machine::live(), tag.clone(), writer);
+        let ran = run::run(harness, start, sink, turn.deadline).await;
+        let head = finish(&tag, ran).await?;
+        Ok(Executed {
+            execution_id: id,
+            head,
+        })
+    }
+
+    /// Records the start and all inputs as one unit, so that no turn begins in part.
+    async fn record_start(
+        &self,
+        writer: &mut Writer,
+        tag: &Tag,
+        turn: &Turn,
+        descriptor: &Descriptor,
+    ) -> Result<Vec<Message>, ControllerError> {
+        let start = ExecutionStart {
+            config: turn.config.clone(),
+            resume_from_seq: turn.resume_from_seq,
+            input_count: Some(i64::try_from(turn.inputs.len()).unwrap_or(i64::MAX)),
+            harness: self.harness_name(descriptor).to_owned(),
+            harness_version: descriptor.version.clone(),
+            compute_instance: String::new(),
+            model: String::new(),
+        };
+        let mut records = vec![NewRecord::from(
+            tag.event(EventBody::ExecutionStart(Some(start))),
+        )];
+        records.extend(turn.inputs.iter().cloned().map(|mut input| {
+            normalise(&mut input);
+            NewRecord::from(tag.event(EventBody::Input(Some(input))))
+        }));
+        let written = writer.append(records).await?;
+        Ok(written
+            .into_iter()
+            .filter_map(|record| match record.event.body {
+                EventBody::Input(message) => message,
+                _ => None,
+            })
+            .collect())
+    }
+
+    pub(crate) fn harness_name<'a>(&'a self, descriptor: &'a Descriptor) -> &'a str {
+        if self.options.harness.is_empty() {
+            &descriptor.id
+        } else {
+            &self.options.harness
+        }
+    }
+
+    pub(crate) fn writer(&self, head: Head) -> Writer {
+        Writer::new(
+            self.journal.clone(),
+            self.fence,
+            head,
+            Arc::clone(&self.options.observer),
+            Arc::clone(&self.options.entropy),
+        )
+    }
+
+    pub(crate) fn live_sink(&self, machine: Machine, tag: Tag, writer: Writer) -> RunSink {
+        let model = Arc::clone(&self.options.model);
+        RunSink::live(machine, tag, writer, model, Arc::clone(&self.model_calls))
+    }
+}
+
+/// What refuses every new turn, from the fold alone.
+fn admit(row: &SessionRow) -> Result<(), ControllerError> {
+    if let Some((execution, _)) = row.view.open_gate() {
+        return Err(ControllerError::ApprovalBlocked(execution.id.clone()));
+    }
+    match &row.view.legacy_fault {
+        Some(fault) => Err(ControllerError::invalid(fault.seq, &fault.what)),
+        None => Ok(()),
+    }
+}
+
+fn expected_head(row: &SessionRow, expected: Expected) -> Result<Head, ControllerError> {
+    let head = row.view.head;
+    let expected = match expected {
+        Expected::Head => return Ok(head),
+        Expected::Seq(seq) if seq == head.seq => return Ok(head),
+        Expected::Seq(seq) => Head { seq, hash: None },
+        Expected::At(at) if at == head => return Ok(head),
+        Expected::At(at) => at,
+    };
+    Err(LogError::Conflict { expected, head }.into())
+}
+
+/// Ends a turn as its run deserves: an end, an error, or neither.
+pub(crate) async fn finish(tag: &Tag, ran: Ran) -> Result<Head, ControllerError> {
+    let Ran {
+        result,
+        closing,
+        writer,
+        out_of_time,
+    } = ran;
+    let mut writer = writer.expect("a live sink gives its writer back");
+    let failure = match (closing.failure, result, closing.unconsumed) {
+        (Some(failure), _, _) => Some(ControllerError::latched(failure)),
+        (None, Err(_), _) if out_of_time => Some(ControllerError::DeadlineExceeded),
+        (None, Err(error), _) => Some(ControllerError::Run(error)),
+        (None, Ok(()), Some(seq)) => Some(ControllerError::ReplayDiverged(format!(
+            "the effect recorded at seq {seq} was not asked for"
+        ))),
+        (None, Ok(()), None) => None,
+    };
+    let Some(failure) = failure else {
+        let end = EventBody::End(Some(HarnessEnd::completed()));
+        writer.append_one(tag.event(end).into()).await?;
+        return Ok(writer.head);
+    };
+    let error = RecordedError {
+        code: if out_of_time { DEADLINE_CODE } else { 0 },
+        description: failure.to_string(),
+    };
+    // The turn has failed whether or not this lands: a superseded writer leaves no mark.
+    let recorded = writer
+        .append_one(tag.event(EventBody::Error(Some(error))).into())
+        .await;
+    if let Err(error) = recorded {
+        tracing::debug!(session = %writer.journal.uid(), error = %error, "error record not appended");
+    }
+    Err(failure)
+}
+
+/// gRPC's DEADLINE_EXCEEDED, as error records carry it.
+const DEADLINE_CODE: i32 = 4;
