@@ -30,9 +30,7 @@ impl Timestamp {
     /// Nanoseconds since the epoch, saturating at the ends of `i64`.
     #[must_use]
     pub fn unix_nanos(self) -> i64 {
-        self.seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(i64::from(self.nanos))
+        self.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(self.nanos))
     }
 
     /// Whether RFC 3339 can name it.
@@ -54,10 +52,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that reads it"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads it")]
     fn now(&self) -> Timestamp {
         let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH);
         let since = since.unwrap_or(Duration::ZERO);

@@ -83,11 +83,7 @@ impl HarnessConnection {
         cancel: Signal<CancelReason>,
         close: BoxFuture<'static, Result<(), ConnectError>>,
     ) -> Self {
-        Self {
-            harness,
-            cancel,
-            close,
-        }
+        Self { harness, cancel, close }
     }
 
     /// The harness.
@@ -110,9 +106,7 @@ impl HarnessConnection {
 
 impl fmt::Debug for HarnessConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HarnessConnection")
-            .field("harness", &self.harness)
-            .finish_non_exhaustive()
+        f.debug_struct("HarnessConnection").field("harness", &self.harness).finish_non_exhaustive()
     }
 }
 

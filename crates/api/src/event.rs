@@ -31,22 +31,13 @@ impl Event {
     /// An event of no execution.
     #[must_use]
     pub fn of(body: EventBody) -> Self {
-        Self {
-            execution_id: None,
-            ts: None,
-            schema_version: 0,
-            actor: None,
-            body,
-        }
+        Self { execution_id: None, ts: None, schema_version: 0, actor: None, body }
     }
 
     /// An event of `execution`.
     #[must_use]
     pub fn in_execution(execution: &ExecutionId, body: EventBody) -> Self {
-        Self {
-            execution_id: Some(execution.clone()),
-            ..Self::of(body)
-        }
+        Self { execution_id: Some(execution.clone()), ..Self::of(body) }
     }
 
     /// Its kind.
@@ -194,10 +185,7 @@ impl HarnessEnd {
     /// Ended as it should.
     #[must_use]
     pub fn completed() -> Self {
-        Self {
-            state: EndState::Completed.name().to_owned(),
-            error: None,
-        }
+        Self { state: EndState::Completed.name().to_owned(), error: None }
     }
 
     /// The state, if it is one of the three.

@@ -188,21 +188,14 @@ pub enum HarnessError {
 }
 
 fn join(errors: &[HarnessError]) -> String {
-    errors
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl HarnessError {
     /// A failure of the agent itself.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
-        Self::Failed {
-            message: message.into(),
-            source: None,
-        }
+        Self::Failed { message: message.into(), source: None }
     }
 
     /// The condition that this reports.

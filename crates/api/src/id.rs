@@ -18,25 +18,13 @@ pub struct IdError {
 
 fn check_token(what: &'static str, text: &str) -> Result<(), IdError> {
     if text.is_empty() {
-        return Err(IdError {
-            what,
-            why: "it is empty",
-        });
+        return Err(IdError { what, why: "it is empty" });
     }
     if text.len() > 128 {
-        return Err(IdError {
-            what,
-            why: "it is longer than 128 characters",
-        });
+        return Err(IdError { what, why: "it is longer than 128 characters" });
     }
-    if !text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-    {
-        return Err(IdError {
-            what,
-            why: "only letters, digits, '-', '_' and '.' are allowed",
-        });
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+        return Err(IdError { what, why: "only letters, digits, '-', '_' and '.' are allowed" });
     }
     Ok(())
 }
@@ -52,20 +40,12 @@ pub fn random_hex(entropy: &dyn Entropy, bytes: usize) -> String {
 fn hex(raw: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     raw.iter()
-        .flat_map(|b| {
-            [
-                DIGITS[usize::from(b >> 4)] as char,
-                DIGITS[usize::from(b & 15)] as char,
-            ]
-        })
+        .flat_map(|b| [DIGITS[usize::from(b >> 4)] as char, DIGITS[usize::from(b & 15)] as char])
         .collect()
 }
 
 fn unhex<const N: usize>(what: &'static str, text: &str) -> Result<[u8; N], IdError> {
-    let bad = IdError {
-        what,
-        why: "it is not lowercase hex of the right length",
-    };
+    let bad = IdError { what, why: "it is not lowercase hex of the right length" };
     if text.len() != N * 2 {
         return Err(bad);
     }
@@ -145,10 +125,7 @@ impl ExecutionId {
     /// [`IdError`] when it is empty: an id-less event has no `ExecutionId` at all.
     pub fn new(text: &str) -> Result<Self, IdError> {
         if text.is_empty() {
-            return Err(IdError {
-                what: "execution id",
-                why: "it is empty",
-            });
+            return Err(IdError { what: "execution id", why: "it is empty" });
         }
         Ok(Self(text.into()))
     }
@@ -347,18 +324,12 @@ pub struct Head {
 
 impl Head {
     /// The head of an empty journal.
-    pub const EMPTY: Self = Self {
-        seq: Seq::ZERO,
-        hash: None,
-    };
+    pub const EMPTY: Self = Self { seq: Seq::ZERO, hash: None };
 
     /// The head after a record.
     #[must_use]
     pub const fn at(seq: Seq, hash: Hash) -> Self {
-        Self {
-            seq,
-            hash: Some(hash),
-        }
+        Self { seq, hash: Some(hash) }
     }
 
     /// `prev_hash` of the record that follows: empty before the first record.
@@ -379,10 +350,7 @@ impl FromStr for Head {
 
     /// Reads `SEQ:HASH`; the hash is empty exactly when SEQ is 0.
     fn from_str(text: &str) -> Result<Self, IdError> {
-        let bad = IdError {
-            what: "head",
-            why: "it is not SEQ:HASH",
-        };
+        let bad = IdError { what: "head", why: "it is not SEQ:HASH" };
         let (seq, hash) = text.split_once(':').ok_or_else(|| bad.clone())?;
         let seq: u64 = seq.parse().map_err(|_| bad.clone())?;
         match (seq, hash) {

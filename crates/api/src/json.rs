@@ -66,9 +66,7 @@ impl Json {
         if level >= JSON_DEPTH_MAX {
             return Err(InvalidJson::TooDeep);
         }
-        members
-            .values()
-            .try_for_each(|value| value.check(level + 1))
+        members.values().try_for_each(|value| value.check(level + 1))
     }
 }
 

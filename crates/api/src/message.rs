@@ -18,10 +18,7 @@ impl Message {
     /// A message of one text part.
     #[must_use]
     pub fn text(role: &str, text: impl Into<String>) -> Self {
-        Self {
-            role: role.to_owned(),
-            parts: vec![Part::Text(text.into())],
-        }
+        Self { role: role.to_owned(), parts: vec![Part::Text(text.into())] }
     }
 
     /// A user message of one text part.

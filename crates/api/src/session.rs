@@ -108,13 +108,7 @@ pub enum ComputeState {
 
 impl ComputeState {
     /// Every state.
-    pub const ALL: [Self; 5] = [
-        Self::None,
-        Self::Live,
-        Self::Warm,
-        Self::Cold,
-        Self::Terminated,
-    ];
+    pub const ALL: [Self; 5] = [Self::None, Self::Live, Self::Warm, Self::Cold, Self::Terminated];
 
     /// The stored name, such as `LIVE`.
     #[must_use]

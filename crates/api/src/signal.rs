@@ -25,11 +25,7 @@ impl<T> Clone for Signal<T> {
 
 impl<T> Default for Signal<T> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(State {
-            value: None,
-            next_key: 0,
-            waiting: Vec::new(),
-        })))
+        Self(Arc::new(Mutex::new(State { value: None, next_key: 0, waiting: Vec::new() })))
     }
 }
 
@@ -51,19 +47,12 @@ impl<T: Clone + Send> Signal<T> {
     /// The value, if it is set.
     #[must_use]
     pub fn get(&self) -> Option<T> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .value
-            .clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).value.clone()
     }
 
     /// Waits until the value is set.
     pub fn wait(&self) -> impl Future<Output = T> + Send + use<T> {
-        Wait {
-            signal: self.clone(),
-            key: None,
-        }
+        Wait { signal: self.clone(), key: None }
     }
 }
 
@@ -81,10 +70,7 @@ impl<T: Clone> Future for Wait<T> {
         if let Some(value) = &state.value {
             return Poll::Ready(value.clone());
         }
-        match this
-            .key
-            .and_then(|key| state.waiting.iter_mut().find(|(k, _)| *k == key))
-        {
+        match this.key.and_then(|key| state.waiting.iter_mut().find(|(k, _)| *k == key)) {
             Some((_, waker)) => waker.clone_from(cx.waker()),
             None => {
                 let key = state.next_key;
@@ -135,11 +121,7 @@ mod tests {
         drop(second);
         assert!(signal.set(1));
         assert!(!signal.set(2));
-        assert_eq!(
-            count.0.load(Ordering::SeqCst),
-            1,
-            "a dropped waiter is forgotten"
-        );
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "a dropped waiter is forgotten");
         assert_eq!(first.as_mut().poll(&mut cx), Poll::Ready(1));
     }
 }

@@ -175,7 +175,6 @@ impl Classify for SinkError {
     }
 
     fn outcome(&self) -> Outcome {
-        self.as_failed()
-            .map_or(Outcome::NotApplied, |inner| inner.outcome())
+        self.as_failed().map_or(Outcome::NotApplied, |inner| inner.outcome())
     }
 }

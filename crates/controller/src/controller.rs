@@ -45,10 +45,7 @@ impl Options {
         Self {
             session: None,
             fence: None,
-            holder: Holder {
-                id: "controller".to_owned(),
-                name: "controller".to_owned(),
-            },
+            holder: Holder { id: "controller".to_owned(), name: "controller".to_owned() },
             harness: String::new(),
             model,
             observer: Arc::new(IgnoreAll),
@@ -131,23 +128,13 @@ impl Controller {
                 mint_any(&**journal.log(), journal.uid(), id, options.holder.clone()).await?
             }
         };
-        Ok(Self {
-            journal,
-            options,
-            fence,
-            model_calls: Arc::default(),
-        })
+        Ok(Self { journal, options, fence, model_calls: Arc::default() })
     }
 
     /// A controller that only replays; it mints nothing and supersedes nobody.
     #[must_use]
     pub fn reader(journal: Journal, options: Options) -> Self {
-        Self {
-            journal,
-            options,
-            fence: Fence::NONE,
-            model_calls: Arc::default(),
-        }
+        Self { journal, options, fence: Fence::NONE, model_calls: Arc::default() }
     }
 
     /// The fence that it writes under.
@@ -187,9 +174,7 @@ impl Controller {
             .unwrap_or_else(|| ExecutionId::random(&*self.options.entropy));
         let tag = Tag::Execution(id.clone());
         let mut writer = self.writer(head);
-        let inputs = self
-            .record_start(&mut writer, &tag, &turn, &descriptor)
-            .await?;
+        let inputs = self.record_start(&mut writer, &tag, &turn, &descriptor).await?;
         let start = Start {
             session: self.options.session.clone(),
             execution_id: id.clone(),
@@ -202,10 +187,7 @@ impl Controller {
         let sink = self.live_sink(Machine::live(), tag.clone(), writer);
         let ran = run::run(harness, start, sink, turn.deadline).await;
         let head = finish(&tag, ran).await?;
-        Ok(Executed {
-            execution_id: id,
-            head,
-        })
+        Ok(Executed { execution_id: id, head })
     }
 
     /// Records the start and all inputs as one unit, so that no turn begins in part.
@@ -225,9 +207,7 @@ impl Controller {
             compute_instance: String::new(),
             model: String::new(),
         };
-        let mut records = vec![NewRecord::from(
-            tag.event(EventBody::ExecutionStart(Some(start))),
-        )];
+        let mut records = vec![NewRecord::from(tag.event(EventBody::ExecutionStart(Some(start))))];
         records.extend(turn.inputs.iter().cloned().map(|mut input| {
             normalise(&mut input);
             NewRecord::from(tag.event(EventBody::Input(Some(input))))
@@ -243,11 +223,7 @@ impl Controller {
     }
 
     pub(crate) fn harness_name<'a>(&'a self, descriptor: &'a Descriptor) -> &'a str {
-        if self.options.harness.is_empty() {
-            &descriptor.id
-        } else {
-            &self.options.harness
-        }
+        if self.options.harness.is_empty() { &descriptor.id } else { &self.options.harness }
     }
 
     pub(crate) fn writer(&self, head: Head) -> Writer {
@@ -291,12 +267,7 @@ fn expected_head(row: &SessionRow, expected: Expected) -> Result<Head, Controlle
 
 /// Ends a turn as its run deserves: an end, an error, or neither.
 pub(crate) async fn finish(tag: &Tag, ran: Ran) -> Result<Head, ControllerError> {
-    let Ran {
-        result,
-        closing,
-        writer,
-        out_of_time,
-    } = ran;
+    let Ran { result, closing, writer, out_of_time } = ran;
     let mut writer = writer.expect("a live sink gives its writer back");
     let failure = match (closing.failure, result, closing.unconsumed) {
         (Some(failure), _, _) => Some(ControllerError::latched(failure)),
@@ -317,9 +288,7 @@ pub(crate) async fn finish(tag: &Tag, ran: Ran) -> Result<Head, ControllerError>
         description: failure.to_string(),
     };
     // The turn has failed whether or not this lands: a superseded writer leaves no mark.
-    let recorded = writer
-        .append_one(tag.event(EventBody::Error(Some(error))).into())
-        .await;
+    let recorded = writer.append_one(tag.event(EventBody::Error(Some(error))).into()).await;
     if let Err(error) = recorded {
         tracing::debug!(session = %writer.journal.uid(), error = %error, "error record not appended");
     }

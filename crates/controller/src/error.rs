@@ -81,10 +81,7 @@ pub enum ControllerError {
 
 impl ControllerError {
     pub(crate) fn invalid(seq: Seq, what: impl Into<String>) -> Self {
-        Self::InvalidExecutionLog {
-            seq,
-            what: what.into(),
-        }
+        Self::InvalidExecutionLog { seq, what: what.into() }
     }
 
     /// A latched sink error as the verdict of the whole operation.

@@ -30,9 +30,7 @@ pub(crate) async fn load(
             match event.body {
                 EventBody::ExecutionStart(Some(start)) => recorded.start = start,
                 EventBody::Input(Some(message)) => recorded.inputs.push(message),
-                body => recorded
-                    .effects
-                    .extend(Effect::of(stored.seq, body, &stored.notes)),
+                body => recorded.effects.extend(Effect::of(stored.seq, body, &stored.notes)),
             }
             Ok(())
         })
@@ -49,18 +47,10 @@ impl Recorded {
             _ => false,
         });
         if gated {
-            return Err(ControllerError::Unsupported(
-                "a recorded tool call with approval",
-            ));
+            return Err(ControllerError::Unsupported("a recorded tool call with approval"));
         }
-        if self
-            .effects
-            .iter()
-            .any(|effect| matches!(effect.body, EventBody::ToolCall(_)))
-        {
-            return Err(ControllerError::Unsupported(
-                "a recorded mediated tool call",
-            ));
+        if self.effects.iter().any(|effect| matches!(effect.body, EventBody::ToolCall(_))) {
+            return Err(ControllerError::Unsupported("a recorded mediated tool call"));
         }
         Ok(())
     }
@@ -73,10 +63,7 @@ impl Recorded {
                 continue;
             }
             let next = self.effects.get(index + 1).map(|effect| &effect.body);
-            if !matches!(
-                next,
-                Some(EventBody::ToolResult(_) | EventBody::ApprovalRequest(_))
-            ) {
+            if !matches!(next, Some(EventBody::ToolResult(_) | EventBody::ApprovalRequest(_))) {
                 return Err(ControllerError::InheritedToolIntent(effect.seq));
             }
         }
@@ -87,13 +74,10 @@ impl Recorded {
 /// Refuses ill-formed evidence of executions.
 pub(crate) fn check_evidence(row: &SessionRow) -> Result<(), ControllerError> {
     let view = &row.view;
-    for fault in [&view.legacy_fault, &view.evidence_fault]
-        .into_iter()
-        .flatten()
-    {
-        return Err(ControllerError::invalid(fault.seq, &fault.what));
+    match view.legacy_fault.as_ref().or(view.evidence_fault.as_ref()) {
+        Some(fault) => Err(ControllerError::invalid(fault.seq, &fault.what)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The start of the pending execution, as it was recorded; none for an empty,
@@ -121,9 +105,8 @@ pub async fn resume_invocation(
 pub(crate) fn check_inputs(view: &ExecutionView) -> Result<(), ControllerError> {
     match view.missing_inputs() {
         0 => Ok(()),
-        missing => Err(ControllerError::IncompleteInvocation {
-            execution: view.id.clone(),
-            missing,
-        }),
+        missing => {
+            Err(ControllerError::IncompleteInvocation { execution: view.id.clone(), missing })
+        }
     }
 }

@@ -34,28 +34,18 @@ pub async fn fork(
 ) -> Result<Vec<SessionRow>, ControllerError> {
     let row = parent.log().get(parent.uid(), Level::Committed).await?;
     if at > row.view.head.seq {
-        return Err(ControllerError::invalid(
-            at,
-            "the fork's position is beyond the head",
-        ));
+        return Err(ControllerError::invalid(at, "the fork's position is beyond the head"));
     }
     let mut chain = ChainVerifier::after(Head::EMPTY);
     if at > Seq::ZERO {
-        parent
-            .read_range(Seq::new(1), at, |record| Ok(chain.check(&record)?))
-            .await?;
+        parent.read_range(Seq::new(1), at, |record| Ok(chain.check(&record)?)).await?;
     }
     if at == row.view.head.seq && chain.head() != row.view.head {
         let what = "the last hash is not the head's";
         return Err(LogError::Tampered { seq: at, what }.into());
     }
-    let children = children
-        .into_iter()
-        .map(|child| (child, fork_marker(at, "")))
-        .collect::<Vec<_>>();
+    let children =
+        children.into_iter().map(|child| (child, fork_marker(at, ""))).collect::<Vec<_>>();
     let id = AppendId::random(entropy);
-    Ok(parent
-        .log()
-        .fork(id, parent.uid(), chain.head(), children)
-        .await?)
+    Ok(parent.log().fork(id, parent.uid(), chain.head(), children).await?)
 }

@@ -31,11 +31,7 @@ impl Journal {
     /// The journal of `uid` in `log`, not verified yet.
     #[must_use]
     pub fn new(log: Arc<dyn EventLog>, uid: SessionUid) -> Self {
-        Self {
-            log,
-            uid,
-            verified: Arc::default(),
-        }
+        Self { log, uid, verified: Arc::default() }
     }
 
     /// The store.
@@ -93,10 +89,8 @@ impl Journal {
     ) -> Result<(), ControllerError> {
         let mut next = from;
         while next <= to {
-            let page = self
-                .log
-                .read(&self.uid, next, ReadLimit::default(), Level::Committed)
-                .await?;
+            let page =
+                self.log.read(&self.uid, next, ReadLimit::default(), Level::Committed).await?;
             if page.is_empty() {
                 return Err(missing(next).into());
             }
@@ -120,10 +114,7 @@ impl Journal {
 }
 
 fn missing(seq: Seq) -> LogError {
-    LogError::Tampered {
-        seq,
-        what: "the journal ends before its head",
-    }
+    LogError::Tampered { seq, what: "the journal ends before its head" }
 }
 
 /// The first events of a journal, read on demand in bounded memory.
@@ -146,10 +137,7 @@ impl History for LogHistory {
         if records == 0 {
             return Ok(Vec::new());
         }
-        let limit = ReadLimit {
-            records,
-            ..ReadLimit::default()
-        };
+        let limit = ReadLimit { records, ..ReadLimit::default() };
         let failed = |error: LogError| HistoryError(Arc::new(error));
         let page = self
             .log
@@ -159,8 +147,6 @@ impl History for LogHistory {
         if page.is_empty() {
             return Err(failed(missing(Seq::new(from + 1))));
         }
-        page.iter()
-            .map(|record| record.event().map_err(failed))
-            .collect()
+        page.iter().map(|record| record.event().map_err(failed)).collect()
     }
 }

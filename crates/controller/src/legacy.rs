@@ -59,21 +59,13 @@ pub(crate) async fn load(
             match event.body {
                 EventBody::Input(Some(message)) => turn.inputs.push(message),
                 EventBody::Usage(_) => {}
-                body => turn
-                    .effects
-                    .extend(Effect::of(stored.seq, body, &stored.notes)),
+                body => turn.effects.extend(Effect::of(stored.seq, body, &stored.notes)),
             }
             Ok(())
         })
         .await?;
-    if turn
-        .effects
-        .iter()
-        .any(|effect| matches!(effect.body, EventBody::ToolCall(_)))
-    {
-        return Err(ControllerError::Unsupported(
-            "a recorded mediated tool call",
-        ));
+    if turn.effects.iter().any(|effect| matches!(effect.body, EventBody::ToolCall(_))) {
+        return Err(ControllerError::Unsupported("a recorded mediated tool call"));
     }
     Ok(turn)
 }

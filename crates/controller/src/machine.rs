@@ -67,13 +67,7 @@ type Result<T> = std::result::Result<T, SinkError>;
 
 impl Machine {
     pub(crate) fn new(recorded: Vec<Effect>, beyond: Beyond, legacy: bool) -> Self {
-        Self {
-            recorded: recorded.into(),
-            beyond,
-            legacy,
-            closed: false,
-            failure: None,
-        }
+        Self { recorded: recorded.into(), beyond, legacy, closed: false, failure: None }
     }
 
     /// A turn with nothing recorded.
@@ -106,12 +100,7 @@ impl Machine {
     pub(crate) fn model(&mut self, input_hash: &str) -> Result<ModelStep> {
         self.admit()?;
         let Some(next) = self.recorded.front() else {
-            return self.go_beyond(
-                "model call (I0)",
-                ModelStep::Call {
-                    record_intent: true,
-                },
-            );
+            return self.go_beyond("model call (I0)", ModelStep::Call { record_intent: true });
         };
         let seq = next.seq;
         match &next.body {
@@ -129,9 +118,9 @@ impl Machine {
         self.recorded.pop_front();
         match self.recorded.front().map(|effect| &effect.body) {
             Some(EventBody::Output(Some(_))) => Ok(ModelStep::Served(Box::new(self.completion()))),
-            None if self.beyond == Beyond::Live && !self.legacy => Ok(ModelStep::Call {
-                record_intent: false,
-            }),
+            None if self.beyond == Beyond::Live && !self.legacy => {
+                Ok(ModelStep::Call { record_intent: false })
+            }
             // What may have happened in between is not known, so it is not driven again.
             _ => Err(SinkError::CompletionMissing),
         }
@@ -139,11 +128,8 @@ impl Machine {
 
     /// Takes the completion at the front, with the usage recorded for it.
     fn completion(&mut self) -> ModelReply {
-        let Some(Effect {
-            body: EventBody::Output(Some(message)),
-            usage,
-            ..
-        }) = self.recorded.pop_front()
+        let Some(Effect { body: EventBody::Output(Some(message)), usage, .. }) =
+            self.recorded.pop_front()
         else {
             unreachable!("the caller saw an output at the front")
         };
@@ -155,10 +141,7 @@ impl Machine {
                 EventBody::Usage(Some(usage)) => Some(usage.clone()),
                 _ => None,
             });
-        ModelReply {
-            message,
-            usage: recorded.or(usage).unwrap_or_default(),
-        }
+        ModelReply { message, usage: recorded.or(usage).unwrap_or_default() }
     }
 
     pub(crate) fn output(&mut self, text: &str) -> Result<Step> {
@@ -232,10 +215,7 @@ impl Machine {
     pub(crate) fn close(&mut self) -> Closing {
         self.closed = true;
         let unconsumed = self.recorded.front().map(|effect| effect.seq);
-        Closing {
-            failure: self.failure.clone(),
-            unconsumed,
-        }
+        Closing { failure: self.failure.clone(), unconsumed }
     }
 }
 

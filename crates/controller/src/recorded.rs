@@ -50,10 +50,7 @@ pub(crate) fn usage_note(reply: &ModelReply) -> Option<String> {
         ("model", text(&usage.model)),
         ("input_tokens", text(&usage.input_tokens.to_string())),
         ("output_tokens", text(&usage.output_tokens.to_string())),
-        (
-            "reasoning_tokens",
-            text(&usage.reasoning_tokens.to_string()),
-        ),
+        ("reasoning_tokens", text(&usage.reasoning_tokens.to_string())),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into();
@@ -118,19 +115,17 @@ fn normalise_parts(parts: &mut [Part]) {
 /// Only free-form numbers can differ (minus zero), so plain text is not decoded.
 pub(crate) fn recorded_form(canonical: &Bytes, event: &Event) -> Result<Event, LogError> {
     let plain = match &event.body {
-        EventBody::Input(Some(message)) | EventBody::Output(Some(message)) => message
-            .parts
-            .iter()
-            .all(|part| matches!(part, Part::Text(_) | Part::Empty)),
+        EventBody::Input(Some(message)) | EventBody::Output(Some(message)) => {
+            message.parts.iter().all(|part| matches!(part, Part::Text(_) | Part::Empty))
+        }
         EventBody::ToolCall(_) | EventBody::ToolResult(_) => false,
         _ => true,
     };
     if plain {
         return Ok(event.clone());
     }
-    reader::event_from_bytes(canonical).map_err(|error| LogError::Corrupt {
-        what: format!("just written: {error}"),
-    })
+    reader::event_from_bytes(canonical)
+        .map_err(|error| LogError::Corrupt { what: format!("just written: {error}") })
 }
 
 #[cfg(test)]
@@ -145,10 +140,7 @@ mod tests {
             output_tokens: 4,
             reasoning_tokens: 1,
         };
-        let reply = ModelReply {
-            usage: usage.clone(),
-            ..ModelReply::default()
-        };
+        let reply = ModelReply { usage: usage.clone(), ..ModelReply::default() };
         assert_eq!(read_usage(&usage_note(&reply).unwrap()), Some(usage));
         assert_eq!(usage_note(&ModelReply::default()), None);
         assert_eq!(read_usage("{}"), None);

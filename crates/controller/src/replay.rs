@@ -41,30 +41,22 @@ impl Controller {
         check_evidence(&row)?;
         let turns = self.completed(row.view.head.seq).await?;
         self.check_identities(harness, &turns).await?;
-        let mut replayed = Replayed {
-            turns: 0,
-            outputs: Vec::new(),
-        };
+        let mut replayed = Replayed { turns: 0, outputs: Vec::new() };
         if let Some((last, anchor)) = legacy_range(&row.view) {
             let turn = legacy::load(&self.journal, Seq::new(1), last).await?;
             let session = self.options.session.as_ref();
             let token = legacy::token(&self.journal, session, anchor).await?;
-            let recorded = Recorded {
-                inputs: turn.inputs,
-                effects: turn.effects,
-                ..Recorded::default()
-            };
+            let recorded =
+                Recorded { inputs: turn.inputs, effects: turn.effects, ..Recorded::default() };
             // An id-less prefix is one run over all of it, with all of it as history.
             let tag = Tag::Legacy(token);
-            self.replay_turn(harness, tag, last.next(), recorded, &mut replayed)
-                .await?;
+            self.replay_turn(harness, tag, last.next(), recorded, &mut replayed).await?;
         }
         for view in &turns {
             let recorded = execution::load(&self.journal, view).await?;
             recorded.refuse_tools()?;
             let tag = Tag::Execution(view.id.clone());
-            self.replay_turn(harness, tag, view.first_seq, recorded, &mut replayed)
-                .await?;
+            self.replay_turn(harness, tag, view.first_seq, recorded, &mut replayed).await?;
         }
         Ok(replayed)
     }
@@ -95,9 +87,7 @@ impl Controller {
             return Ok(());
         }
         let descriptor = run::describe(harness, None).await?;
-        turns
-            .iter()
-            .try_for_each(|turn| self.check_identity(turn, &descriptor))
+        turns.iter().try_for_each(|turn| self.check_identity(turn, &descriptor))
     }
 
     async fn replay_turn(

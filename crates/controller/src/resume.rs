@@ -37,27 +37,13 @@ impl Controller {
     /// A dropped future leaves a turn that can be resumed.
     pub async fn resume(&self, harness: &Arc<dyn Harness>, deadline: Option<Instant>) -> Resumed {
         match self.prepare(harness, deadline).await {
-            Err(error) => Resumed {
-                resumed: false,
-                result: Err(error),
-            },
-            Ok(None) => Resumed {
-                resumed: false,
-                result: Ok(()),
-            },
+            Err(error) => Resumed { resumed: false, result: Err(error) },
+            Ok(None) => Resumed { resumed: false, result: Ok(()) },
             Ok(Some(prepared)) => {
-                let Prepared {
-                    machine,
-                    tag,
-                    start,
-                    row,
-                } = prepared;
+                let Prepared { machine, tag, start, row } = prepared;
                 let sink = self.live_sink(machine, tag.clone(), self.writer(row.view.head));
                 let ran = run::run(harness, start, sink, deadline).await;
-                Resumed {
-                    resumed: true,
-                    result: finish(&tag, ran).await.map(drop),
-                }
+                Resumed { resumed: true, result: finish(&tag, ran).await.map(drop) }
             }
         }
     }
@@ -70,10 +56,7 @@ impl Controller {
         let row = self.journal.open().await?;
         check_evidence(&row)?;
         if let Some(view) = row.view.pending() {
-            return self
-                .prepare_modern(harness, deadline, &row, view)
-                .await
-                .map(Some);
+            return self.prepare_modern(harness, deadline, &row, view).await.map(Some);
         }
         match &row.view.legacy {
             Some(legacy) if row.view.executions == 0 && !legacy.settled => {
@@ -111,12 +94,7 @@ impl Controller {
             resume_from_seq: recorded.start.resume_from_seq,
         };
         let machine = Machine::new(recorded.effects, Beyond::Live, false);
-        Ok(Prepared {
-            machine,
-            tag: Tag::Execution(view.id.clone()),
-            start,
-            row: row.clone(),
-        })
+        Ok(Prepared { machine, tag: Tag::Execution(view.id.clone()), start, row: row.clone() })
     }
 
     async fn prepare_legacy(
@@ -137,12 +115,7 @@ impl Controller {
             resume_from_seq: 0,
         };
         let machine = Machine::new(turn.effects, Beyond::Live, true);
-        Ok(Prepared {
-            machine,
-            tag: Tag::Legacy(token),
-            start,
-            row: row.clone(),
-        })
+        Ok(Prepared { machine, tag: Tag::Legacy(token), start, row: row.clone() })
     }
 
     /// Compares the harness with the one that recorded an execution.

@@ -46,16 +46,9 @@ pub(crate) async fn run(
     let result = match ended {
         Some(Ok(result)) => result,
         Some(Err(_panic)) => Err(HarnessError::failed("harness panicked")),
-        None => Err(HarnessError::Deadline {
-            message: "the turn's deadline passed".to_owned(),
-        }),
+        None => Err(HarnessError::Deadline { message: "the turn's deadline passed".to_owned() }),
     };
-    Ran {
-        result,
-        closing,
-        writer,
-        out_of_time,
-    }
+    Ran { result, closing, writer, out_of_time }
 }
 
 /// Asks the harness what it is, within its bound and the turn's deadline.
@@ -65,12 +58,8 @@ pub(crate) async fn describe(
 ) -> Result<Descriptor, ControllerError> {
     let bound = Instant::now() + DESCRIBE_MAX;
     let at = deadline.map_or(bound, |deadline| deadline.min(bound));
-    let described = tokio::time::timeout_at(at, harness.describe())
-        .await
-        .unwrap_or_else(|_| {
-            Err(HarnessError::Deadline {
-                message: "it did not describe itself".to_owned(),
-            })
-        });
+    let described = tokio::time::timeout_at(at, harness.describe()).await.unwrap_or_else(|_| {
+        Err(HarnessError::Deadline { message: "it did not describe itself".to_owned() })
+    });
     described.map_err(ControllerError::HarnessDescribeFailed)
 }

@@ -50,34 +50,16 @@ impl RunSink {
         model: Arc<dyn ModelProvider>,
         model_calls: Arc<AtomicU64>,
     ) -> Self {
-        let guarded = Mutex::new(Guarded {
-            machine,
-            writer: Some(writer),
-        });
+        let guarded = Mutex::new(Guarded { machine, writer: Some(writer) });
         let abandon = Signal::default();
-        Self(Arc::new(Inner {
-            guarded,
-            tag,
-            model: Some(model),
-            model_calls,
-            abandon,
-        }))
+        Self(Arc::new(Inner { guarded, tag, model: Some(model), model_calls, abandon }))
     }
 
     /// A sink that only serves: there is no writer and no model to reach.
     pub(crate) fn replay(machine: Machine, tag: Tag) -> Self {
-        let guarded = Mutex::new(Guarded {
-            machine,
-            writer: None,
-        });
+        let guarded = Mutex::new(Guarded { machine, writer: None });
         let (model_calls, abandon) = (Arc::default(), Signal::default());
-        Self(Arc::new(Inner {
-            guarded,
-            tag,
-            model: None,
-            model_calls,
-            abandon,
-        }))
+        Self(Arc::new(Inner { guarded, tag, model: None, model_calls, abandon }))
     }
 
     /// Gives the run up: a call in flight fails, what it recorded stays.
@@ -112,8 +94,7 @@ impl RunSink {
 #[async_trait]
 impl EventSink for RunSink {
     async fn model(&self, request: ModelRequest) -> Result<ModelReply, SinkError> {
-        self.whole(|inner| async move { inner.model(request).await })
-            .await
+        self.whole(|inner| async move { inner.model(request).await }).await
     }
 
     async fn output(&self, text: String) -> Result<(), SinkError> {
@@ -180,15 +161,11 @@ impl Inner {
                 id: random_hex(&*guarded.writer()?.entropy, 8),
                 ..ModelCall::default()
             };
-            guarded
-                .record(self.tag.event(EventBody::ModelCall(Some(call))).into())
-                .await?;
+            guarded.record(self.tag.event(EventBody::ModelCall(Some(call))).into()).await?;
         }
         let observer = Arc::clone(&guarded.writer()?.observer);
         let run = Arc::as_ptr(self) as usize;
-        let called = INSIDE
-            .scope(run, self.call_model(&request, &*observer))
-            .await?;
+        let called = INSIDE.scope(run, self.call_model(&request, &*observer)).await?;
         self.model_calls.fetch_add(1, Ordering::Relaxed);
         guarded.record_completion(&self.tag, called).await
     }
@@ -257,10 +234,7 @@ impl Guarded {
         }
         let written = self.record(record).await?;
         match written.event.body {
-            EventBody::Output(Some(message)) => Ok(ModelReply {
-                message,
-                usage: reply.usage,
-            }),
+            EventBody::Output(Some(message)) => Ok(ModelReply { message, usage: reply.usage }),
             _ => unreachable!("an output reads back as an output"),
         }
     }
@@ -268,15 +242,9 @@ impl Guarded {
 
 fn refused(error: LogError) -> SinkError {
     match error {
-        LogError::TooLarge {
-            what,
-            bytes,
-            bytes_max,
-        } => SinkError::TooLarge {
-            what,
-            bytes,
-            bytes_max,
-        },
+        LogError::TooLarge { what, bytes, bytes_max } => {
+            SinkError::TooLarge { what, bytes, bytes_max }
+        }
         LogError::Unrecordable(error) => SinkError::Unrecordable(error.to_string()),
         other => SinkError::failed(Arc::new(other)),
     }

@@ -36,14 +36,7 @@ impl Writer {
         observer: Arc<dyn Observer>,
         entropy: Arc<dyn Entropy>,
     ) -> Self {
-        Self {
-            journal,
-            fence,
-            head,
-            observer,
-            entropy,
-            unsettled: None,
-        }
+        Self { journal, fence, head, observer, entropy, unsettled: None }
     }
 
     /// Appends `records` as one unit and returns them as recorded.
@@ -56,19 +49,14 @@ impl Writer {
         }
         let batch = Batch::link(self.head, records)?;
         let head = self.settle(&batch).await?;
-        let canonical: Vec<_> = batch
-            .stored()
-            .map(|stored| stored.canonical.clone())
-            .collect();
+        let canonical: Vec<_> = batch.stored().map(|stored| stored.canonical.clone()).collect();
         let mut written = batch.into_records(self.fence);
         for (record, canonical) in written.iter_mut().zip(&canonical) {
             record.event = recorded_form(canonical, &record.event)?;
         }
         self.journal.advance(self.head, head).await;
         self.head = head;
-        written
-            .iter()
-            .for_each(|record| self.observer.on_record(record));
+        written.iter().for_each(|record| self.observer.on_record(record));
         Ok(written)
     }
 
@@ -83,11 +71,7 @@ impl Writer {
         let mut pause = Duration::from_millis(20);
         let mut tries = 0;
         loop {
-            let sent = self
-                .journal
-                .log()
-                .append(self.journal.uid(), id, self.fence, batch)
-                .await;
+            let sent = self.journal.log().append(self.journal.uid(), id, self.fence, batch).await;
             match sent {
                 Err(error) if error.outcome() == Outcome::Unknown => {
                     tries += 1;

@@ -332,9 +332,7 @@ pub(crate) const fn choice_name(mode: ToolChoiceMode) -> &'static str {
 
 fn write_message(out: &mut String, message: &Message, depth: usize) -> Result<()> {
     let mut o = Object::open(out);
-    o.list("parts", &message.parts, |out, part| {
-        write_part(out, part, depth)
-    })?;
+    o.list("parts", &message.parts, |out, part| write_part(out, part, depth))?;
     o.text("role", &message.role);
     o.close();
     Ok(())
@@ -393,9 +391,7 @@ fn write_reasoning(out: &mut String, part: &ReasoningPart, depth: usize) -> Resu
     }
     o.int32("ordinal", part.ordinal);
     o.text("provider", &part.provider);
-    o.list("summary", &part.summary, |out, part| {
-        write_part(out, part, depth + 1)
-    })?;
+    o.list("summary", &part.summary, |out, part| write_part(out, part, depth + 1))?;
     o.text("validity_scope", &part.validity_scope);
     o.close();
     Ok(())
@@ -421,9 +417,7 @@ fn write_tool_result(out: &mut String, result: &ToolResult, depth: usize) -> Res
     if result.code != ResultCode::Unspecified {
         o.plain("code", code_name(result.code));
     }
-    o.list("content", &result.content, |out, part| {
-        write_part(out, part, depth)
-    })?;
+    o.list("content", &result.content, |out, part| write_part(out, part, depth))?;
     o.text("error", &result.error);
     o.text("id", &result.id);
     o.flag("is_error", result.is_error);
@@ -438,9 +432,7 @@ fn write_model_call(out: &mut String, call: &ModelCall) -> Result<()> {
     let mut o = Object::open(out);
     o.text("id", &call.id);
     o.text("input_hash", &call.input_hash);
-    o.list("messages", &call.messages, |out, message| {
-        write_message(out, message, 0)
-    })?;
+    o.list("messages", &call.messages, |out, message| write_message(out, message, 0))?;
     o.text("model", &call.model);
     if !call.params.is_empty() {
         write_map(o.key("params"), &call.params, |out, value| {
@@ -507,11 +499,7 @@ pub fn rfc3339(ts: Timestamp) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_index = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
-    };
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let mut text = format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",

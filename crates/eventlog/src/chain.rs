@@ -50,10 +50,7 @@ pub struct NewRecord {
 
 impl From<Event> for NewRecord {
     fn from(event: Event) -> Self {
-        Self {
-            event,
-            notes: Notes::new(),
-        }
+        Self { event, notes: Notes::new() }
     }
 }
 
@@ -104,11 +101,7 @@ impl Batch {
                 Ok(LinkedRecord { event, stored })
             })
             .collect::<Result<Vec<_>, LogError>>()?;
-        Ok(Self {
-            base,
-            records,
-            bytes,
-        })
+        Ok(Self { base, records, bytes })
     }
 
     /// The head that it follows.
@@ -120,9 +113,7 @@ impl Batch {
     /// The head after it.
     #[must_use]
     pub fn head(&self) -> Head {
-        self.records
-            .last()
-            .map_or(self.base, |last| last.stored.head())
+        self.records.last().map_or(self.base, |last| last.stored.head())
     }
 
     /// How many records it has; never 0.
@@ -220,13 +211,10 @@ impl StoredRecord {
 
 pub(crate) fn read_failed(seq: Seq, error: &ReadError) -> LogError {
     match error {
-        ReadError::Unsupported { .. } => LogError::UnsupportedRecord {
-            seq,
-            what: error.to_string(),
-        },
-        _ => LogError::Corrupt {
-            what: format!("record {seq}: {error}"),
-        },
+        ReadError::Unsupported { .. } => {
+            LogError::UnsupportedRecord { seq, what: error.to_string() }
+        }
+        _ => LogError::Corrupt { what: format!("record {seq}: {error}") },
     }
 }
 

@@ -64,10 +64,7 @@ impl EngineError {
     /// An error of `what` with its cause.
     #[must_use]
     pub fn of(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self {
-            message: what.to_owned(),
-            source: Some(Box::new(source)),
-        }
+        Self { message: what.to_owned(), source: Some(Box::new(source)) }
     }
 }
 

@@ -129,11 +129,7 @@ impl LogError {
     /// The store failed before anything was applied.
     #[must_use]
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::Unavailable {
-            message: message.into(),
-            outcome: Outcome::NotApplied,
-            source: None,
-        }
+        Self::Unavailable { message: message.into(), outcome: Outcome::NotApplied, source: None }
     }
 
     /// The condition that this reports.
@@ -155,10 +151,7 @@ impl LogError {
             | Self::NotAStore { .. } => Condition::Corrupt,
             Self::Held { .. } => Condition::Unavailable,
             Self::Unsupported(_) => Condition::Unimplemented,
-            Self::Unavailable {
-                outcome: Outcome::Unknown,
-                ..
-            } => Condition::OutcomeUnknown,
+            Self::Unavailable { outcome: Outcome::Unknown, .. } => Condition::OutcomeUnknown,
             Self::Unavailable { .. } => Condition::Unavailable,
         }
     }

@@ -73,11 +73,7 @@ fn map_text(map: &BTreeMap<String, String>) -> String {
 pub fn head_line(row: &SessionRow) -> Bytes {
     let text = |value: &str| Json::String(value.to_owned());
     let map = |map: &BTreeMap<String, String>| {
-        Json::Object(
-            map.iter()
-                .map(|(key, value)| (key.clone(), text(value)))
-                .collect(),
-        )
+        Json::Object(map.iter().map(|(key, value)| (key.clone(), text(value))).collect())
     };
     let s = &row.session;
     let mut session = JsonObject::new();
@@ -85,11 +81,7 @@ pub fn head_line(row: &SessionRow) -> Bytes {
     set("uid", text(s.uid.as_str()));
     set("project", text(&s.project));
     set("create_time", text(&rfc3339(row.create_time)));
-    for (key, value) in [
-        ("name", &s.name),
-        ("harness", &s.harness),
-        ("model", &s.model),
-    ] {
+    for (key, value) in [("name", &s.name), ("harness", &s.harness), ("model", &s.model)] {
         if !value.is_empty() {
             set(key, text(value));
         }
@@ -100,41 +92,22 @@ pub fn head_line(row: &SessionRow) -> Bytes {
         }
     }
     let object = |members: Vec<(&str, Json)>| {
-        Json::Object(
-            members
-                .into_iter()
-                .map(|(key, value)| (key.to_owned(), value))
-                .collect(),
-        )
+        Json::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     };
     if let Some(o) = &s.origin {
         let attributes = ("attributes", map(&o.attributes));
-        let texts = [
-            ("source", &o.source),
-            ("subject", &o.subject),
-            ("uri", &o.uri),
-        ];
+        let texts = [("source", &o.source), ("subject", &o.subject), ("uri", &o.uri)];
         let mut members: Vec<_> = texts.map(|(key, value)| (key, text(value))).into();
         members.push(attributes);
         set("origin", object(members));
     }
     if let Some(i) = &s.identity {
-        let texts = [
-            ("principal", &i.principal),
-            ("issuer", &i.issuer),
-            ("subject", &i.subject),
-        ];
-        set(
-            "identity",
-            object(texts.map(|(key, value)| (key, text(value))).into()),
-        );
+        let texts = [("principal", &i.principal), ("issuer", &i.issuer), ("subject", &i.subject)];
+        set("identity", object(texts.map(|(key, value)| (key, text(value))).into()));
     }
     if let Some(o) = &s.owner {
         let texts = [("issuer", &o.issuer), ("subject", &o.subject)];
-        set(
-            "owner",
-            object(texts.map(|(key, value)| (key, text(value))).into()),
-        );
+        set("owner", object(texts.map(|(key, value)| (key, text(value))).into()));
     }
     if let Some((parent, seq)) = &row.parent {
         set("parent_uid", text(parent.as_str()));
@@ -201,21 +174,14 @@ fn take_number(members: &mut JsonObject, key: &str) -> Read<Option<u64>> {
     let Some(text) = take_text(members, key)? else {
         return Ok(None);
     };
-    let number = text
-        .parse::<u64>()
-        .ok()
-        .filter(|n| i64::try_from(*n).is_ok());
-    number
-        .map(Some)
-        .ok_or("a position or fence is not a decimal int64")
+    let number = text.parse::<u64>().ok().filter(|n| i64::try_from(*n).is_ok());
+    number.map(Some).ok_or("a position or fence is not a decimal int64")
 }
 
 fn take_hash(members: &mut JsonObject, key: &str) -> Read<Option<Hash>> {
     match take_text(members, key)?.as_deref() {
         None | Some("") => Ok(None),
-        Some(hex) => Hash::from_hex(hex)
-            .map(Some)
-            .map_err(|_| "a hash is not 64 hex characters"),
+        Some(hex) => Hash::from_hex(hex).map(Some).map_err(|_| "a hash is not 64 hex characters"),
     }
 }
 
@@ -245,11 +211,7 @@ fn read_head(mut head: JsonObject) -> Read<Line> {
         Some(Json::Object(session)) => Some(Box::new(read_session(session)?)),
         Some(_) => return Err("the head's session is not an object"),
     };
-    if head.is_empty() {
-        Ok(Line::Head(at, row))
-    } else {
-        Err("the head has an unknown member")
-    }
+    if head.is_empty() { Ok(Line::Head(at, row)) } else { Err("the head has an unknown member") }
 }
 
 fn read_session(mut s: JsonObject) -> Read<ImportRow> {
@@ -280,10 +242,9 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
     };
     let owner = match object(&mut s, "owner")? {
         None => None,
-        Some(mut o) => Some(Owner {
-            issuer: text(&mut o, "issuer")?,
-            subject: text(&mut o, "subject")?,
-        }),
+        Some(mut o) => {
+            Some(Owner { issuer: text(&mut o, "issuer")?, subject: text(&mut o, "subject")? })
+        }
     };
     let create_time: Option<Timestamp> = match take_text(&mut s, "create_time")? {
         None => None,
@@ -307,11 +268,7 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
         owner,
     };
     if s.is_empty() {
-        Ok(ImportRow {
-            session,
-            create_time,
-            parent,
-        })
+        Ok(ImportRow { session, create_time, parent })
     } else {
         Err("the session has a member that is not known")
     }
@@ -332,10 +289,7 @@ pub fn vector_lines(file: &[u8]) -> Result<Option<Vec<Bytes>>, LogError> {
     };
     let line = |record: &Json| json_text(record).map(|text| Bytes::from(text + "\n"));
     let lines: Result<Vec<Bytes>, _> = records.iter().map(line).collect();
-    lines.map(Some).map_err(|error| LogError::BadLine {
-        line: 1,
-        why: error.to_string(),
-    })
+    lines.map(Some).map_err(|error| LogError::BadLine { line: 1, why: error.to_string() })
 }
 
 /// Verifies an exported journal, line by line.
@@ -348,11 +302,7 @@ pub struct LineVerifier {
 
 impl Default for LineVerifier {
     fn default() -> Self {
-        Self {
-            chain: ChainVerifier::after(Head::EMPTY),
-            line: 0,
-            head: None,
-        }
+        Self { chain: ChainVerifier::after(Head::EMPTY), line: 0, head: None }
     }
 }
 
@@ -401,10 +351,7 @@ impl LineVerifier {
         } else {
             "the records do not end at the expected head"
         };
-        Err(LogError::Tampered {
-            seq: found.seq.next().min(head.seq),
-            what,
-        })
+        Err(LogError::Tampered { seq: found.seq.next().min(head.seq), what })
     }
 
     /// The head of the records, and whether a head line attested it.

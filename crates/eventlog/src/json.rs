@@ -63,14 +63,8 @@ pub fn parse_object(text: &[u8]) -> Result<JsonObject, JsonError> {
 pub fn parse_within(text: &[u8], depth_max: usize) -> Result<Json, JsonError> {
     let refused = Cell::new(None);
     let mut de = serde_json::Deserializer::from_slice(text);
-    let seed = ValueSeed {
-        depth: 0,
-        depth_max,
-        refused: &refused,
-    };
-    let parsed = seed
-        .deserialize(&mut de)
-        .and_then(|value| de.end().map(|()| value));
+    let seed = ValueSeed { depth: 0, depth_max, refused: &refused };
+    let parsed = seed.deserialize(&mut de).and_then(|value| de.end().map(|()| value));
     parsed.map_err(|error| {
         refused.take().unwrap_or_else(|| JsonError::Syntax {
             line: error.line(),
@@ -83,10 +77,7 @@ pub fn parse_within(text: &[u8], depth_max: usize) -> Result<Json, JsonError> {
 /// The parser's message without its position, which is reported beside it.
 fn words(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.split(" at line ")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 #[derive(Clone, Copy)]
@@ -99,15 +90,10 @@ struct ValueSeed<'a> {
 impl ValueSeed<'_> {
     fn descend<E: serde::de::Error>(self) -> Result<Self, E> {
         if self.depth >= self.depth_max {
-            self.refused.set(Some(JsonError::TooDeep {
-                depth_max: self.depth_max,
-            }));
+            self.refused.set(Some(JsonError::TooDeep { depth_max: self.depth_max }));
             return Err(E::custom("too deep"));
         }
-        Ok(Self {
-            depth: self.depth + 1,
-            ..self
-        })
+        Ok(Self { depth: self.depth + 1, ..self })
     }
 }
 
@@ -119,10 +105,7 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "doubles are the only numbers of the format"
-)]
+#[expect(clippy::cast_precision_loss, reason = "doubles are the only numbers of the format")]
 impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Json;
 
@@ -194,33 +177,12 @@ mod tests {
         let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
         assert!(parse(deep(24).as_bytes()).is_ok());
         for n in [25, 10_000] {
-            assert_eq!(
-                parse(deep(n).as_bytes()),
-                Err(JsonError::TooDeep { depth_max: 24 })
-            );
+            assert_eq!(parse(deep(n).as_bytes()), Err(JsonError::TooDeep { depth_max: 24 }));
         }
-        assert_eq!(
-            parse(br#"{"a":1,"b":{"c":1,"c":2}}"#),
-            Err(JsonError::DuplicateKey)
-        );
-        assert_eq!(
-            parse(br#"{"a":1,"\u0061":2}"#),
-            Err(JsonError::DuplicateKey)
-        );
-        for bad in [
-            r#""\ud800""#,
-            "NaN",
-            "[Infinity]",
-            "1e999",
-            "01",
-            "{}x",
-            "",
-            "\"\u{1}\"",
-        ] {
-            assert!(
-                matches!(parse(bad.as_bytes()), Err(JsonError::Syntax { .. })),
-                "{bad}"
-            );
+        assert_eq!(parse(br#"{"a":1,"b":{"c":1,"c":2}}"#), Err(JsonError::DuplicateKey));
+        assert_eq!(parse(br#"{"a":1,"\u0061":2}"#), Err(JsonError::DuplicateKey));
+        for bad in [r#""\ud800""#, "NaN", "[Infinity]", "1e999", "01", "{}x", "", "\"\u{1}\""] {
+            assert!(matches!(parse(bad.as_bytes()), Err(JsonError::Syntax { .. })), "{bad}");
         }
         assert!(matches!(parse(b"\"\xff\""), Err(JsonError::Syntax { .. })));
         assert_eq!(parse_object(b"[]"), Err(JsonError::NotAnObject));

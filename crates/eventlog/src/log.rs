@@ -236,18 +236,13 @@ impl Limits {
     /// `TooLarge`, naming what exceeds which bound.
     pub fn check(&self, batch: &Batch) -> Result<(), LogError> {
         let over = |what, bytes: usize, max: usize| {
-            Err(LogError::TooLarge {
-                what,
-                bytes: bytes as u64,
-                bytes_max: max as u64,
-            })
+            Err(LogError::TooLarge { what, bytes: bytes as u64, bytes_max: max as u64 })
         };
         if batch.len() > self.batch_records_max {
             return Err(LogError::Invalid("a batch has too many records"));
         }
-        if let Some(record) = batch
-            .stored()
-            .find(|record| record.canonical.len() > self.event_bytes_max)
+        if let Some(record) =
+            batch.stored().find(|record| record.canonical.len() > self.event_bytes_max)
         {
             return over("event", record.canonical.len(), self.event_bytes_max);
         }
@@ -279,10 +274,7 @@ pub struct ReadLimit {
 
 impl Default for ReadLimit {
     fn default() -> Self {
-        Self {
-            records: 256,
-            bytes: 1 << 20,
-        }
+        Self { records: 256, bytes: 1 << 20 }
     }
 }
 
@@ -487,11 +479,7 @@ pub(crate) struct ImportCheck {
 
 impl ImportCheck {
     pub(crate) const fn new() -> Self {
-        Self {
-            chain: ChainVerifier::after(Head::EMPTY),
-            ended: false,
-            fence_max: Fence::NONE,
-        }
+        Self { chain: ChainVerifier::after(Head::EMPTY), ended: false, fence_max: Fence::NONE }
     }
 
     pub(crate) const fn head(&self) -> Head {
@@ -517,10 +505,7 @@ impl ImportCheck {
                     .is_ok_and(|bytes| bytes == record.canonical.as_ref());
                 if !same {
                     let what = "it is not in the form that this version writes".to_owned();
-                    return Err(LogError::UnsupportedRecord {
-                        seq: record.seq,
-                        what,
-                    });
+                    return Err(LogError::UnsupportedRecord { seq: record.seq, what });
                 }
                 Ok(Some((record, event)))
             }

@@ -35,10 +35,10 @@ impl KvRead for Spaces {
         visit: &mut Visit<'_>,
     ) -> Result<(), EngineError> {
         if from < to {
-            for (key, value) in self.of(space).range::<[u8], _>((
-                std::ops::Bound::Included(from),
-                std::ops::Bound::Excluded(to),
-            )) {
+            for (key, value) in self
+                .of(space)
+                .range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Excluded(to)))
+            {
                 if visit(key, value).is_break() {
                     break;
                 }
@@ -109,10 +109,7 @@ impl Engine for MemoryEngine {
         f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<Keep, EngineError>,
     ) -> Result<(), EngineError> {
         let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
-        let mut txn = Transaction {
-            spaces: &mut spaces,
-            undo: Vec::new(),
-        };
+        let mut txn = Transaction { spaces: &mut spaces, undo: Vec::new() };
         match f(&mut txn) {
             Ok(Keep::Yes) => Ok(()),
             Ok(Keep::No) => {

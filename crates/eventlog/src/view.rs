@@ -195,10 +195,7 @@ impl SessionView {
             self.apply_lifecycle(seq, body.as_ref());
             return Ok(());
         }
-        if !matches!(
-            event.body,
-            EventBody::ApprovalRequest(_) | EventBody::ApprovalResult(_)
-        ) {
+        if !matches!(event.body, EventBody::ApprovalRequest(_) | EventBody::ApprovalResult(_)) {
             self.compute_state = ComputeState::Live;
         }
         if let EventBody::Usage(Some(usage)) = &event.body {
@@ -216,10 +213,7 @@ impl SessionView {
         match body.kind {
             LifecycleKind::Suspend => {
                 self.compute_state = ComputeState::Cold;
-                self.last_suspend = Some(SuspendView {
-                    seq,
-                    snapshot: body.snapshot.clone(),
-                });
+                self.last_suspend = Some(SuspendView { seq, snapshot: body.snapshot.clone() });
             }
             LifecycleKind::Resume => self.compute_state = ComputeState::Live,
             LifecycleKind::Fork => {
@@ -250,10 +244,9 @@ impl SessionView {
             self.legacy_fault(seq, "not a legacy event");
             return;
         }
-        let legacy = self.legacy.get_or_insert_with(|| LegacyView {
-            first_seq: seq,
-            ..LegacyView::default()
-        });
+        let legacy = self
+            .legacy
+            .get_or_insert_with(|| LegacyView { first_seq: seq, ..LegacyView::default() });
         legacy.last_seq = seq;
         legacy.settled = matches!(event.body, B::End(_) | B::Error(_));
         legacy.failed = matches!(event.body, B::Error(_));
@@ -270,10 +263,7 @@ impl SessionView {
     }
 
     fn legacy_fault(&mut self, seq: Seq, what: &str) {
-        self.legacy_fault.get_or_insert_with(|| Fault {
-            seq,
-            what: what.to_owned(),
-        });
+        self.legacy_fault.get_or_insert_with(|| Fault { seq, what: what.to_owned() });
     }
 
     fn apply_modern(
@@ -316,10 +306,7 @@ impl SessionView {
             self.note_instance(&start.compute_instance, &start.harness, seq);
         }
         if let Err(what) = view.apply(seq, event) {
-            self.evidence_fault.get_or_insert_with(|| Fault {
-                seq,
-                what: what.to_owned(),
-            });
+            self.evidence_fault.get_or_insert_with(|| Fault { seq, what: what.to_owned() });
         }
     }
 
@@ -517,17 +504,13 @@ impl ExecutionView {
     }
 
     fn declared(&self) -> Option<u64> {
-        self.start
-            .as_ref()?
-            .input_count
-            .and_then(|count| u64::try_from(count).ok())
+        self.start.as_ref()?.input_count.and_then(|count| u64::try_from(count).ok())
     }
 
     /// Inputs that are declared but not there.
     #[must_use]
     pub fn missing_inputs(&self) -> u64 {
-        self.declared()
-            .map_or(0, |declared| declared.saturating_sub(self.inputs))
+        self.declared().map_or(0, |declared| declared.saturating_sub(self.inputs))
     }
 }
 

@@ -68,14 +68,8 @@ impl<E: Engine> Shared<E> {
     /// Refuses when the handle knows nothing.
     pub(super) fn check(&self) -> Result<(), LogError> {
         if self.failed.load(Ordering::Acquire) {
-            let why = self
-                .why
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone();
-            return Err(LogError::unavailable(format!(
-                "store is being reopened after: {why}"
-            )));
+            let why = self.why.read().unwrap_or_else(PoisonError::into_inner).clone();
+            return Err(LogError::unavailable(format!("store is being reopened after: {why}")));
         }
         Ok(())
     }
@@ -84,10 +78,7 @@ impl<E: Engine> Shared<E> {
     pub(super) fn remove_staged(&self) -> Result<(), LogError> {
         let mut uids = Vec::new();
         let failed = |error: EngineError| {
-            LogError::unavailable(format!(
-                "staged imports: {}",
-                mainspring_api::report(&error)
-            ))
+            LogError::unavailable(format!("staged imports: {}", mainspring_api::report(&error)))
         };
         self.engine
             .read(&mut |kv| {
@@ -100,13 +91,7 @@ impl<E: Engine> Shared<E> {
         for uid in uids.iter().filter_map(|uid| SessionUid::new(uid).ok()) {
             loop {
                 let (reply, mut answer) = oneshot::channel();
-                self.round(vec![Job {
-                    op: Op::Unstage {
-                        id: None,
-                        uid: uid.clone(),
-                    },
-                    reply,
-                }]);
+                self.round(vec![Job { op: Op::Unstage { id: None, uid: uid.clone() }, reply }]);
                 match answer.try_recv() {
                     Ok(Some(Ok(Reply::More))) => {}
                     Ok(Some(Err(error))) => return Err(error),
@@ -124,9 +109,7 @@ impl<E: Engine> Shared<E> {
             // Nothing was tried, so nothing was applied.
             let refused = self.check().err();
             for job in jobs {
-                let error = refused
-                    .clone()
-                    .unwrap_or_else(|| LogError::unavailable("store"));
+                let error = refused.clone().unwrap_or_else(|| LogError::unavailable("store"));
                 let _ = job.reply.send(Err(error));
             }
             return;
@@ -136,13 +119,8 @@ impl<E: Engine> Shared<E> {
         let committed = self.engine.write(&mut |kv| {
             answers.clear();
             rows.abort();
-            let mut txn = Transaction {
-                kv,
-                rows: &mut rows,
-                limits: &self.limits,
-                now,
-                wrote: false,
-            };
+            let mut txn =
+                Transaction { kv, rows: &mut rows, limits: &self.limits, now, wrote: false };
             for job in &jobs {
                 answers.push(match txn.apply(&job.op) {
                     Ok(reply) => Ok(reply),
@@ -171,11 +149,7 @@ impl<E: Engine> Shared<E> {
         self.failed.store(true, Ordering::Release);
         let open = self.reopen();
         for job in jobs {
-            let answer = if open {
-                self.judge(rows, &job.op)
-            } else {
-                Err(unknown(error))
-            };
+            let answer = if open { self.judge(rows, &job.op) } else { Err(unknown(error)) };
             let _ = job.reply.send(answer);
         }
     }
@@ -193,9 +167,9 @@ impl<E: Engine> Shared<E> {
         });
         match (read, verdict) {
             (Ok(()), Some(Ok(Some(reply)))) => Ok(reply),
-            (Ok(()), Some(Ok(None))) => Err(LogError::unavailable(
-                "the write failed and is not in the reopened store",
-            )),
+            (Ok(()), Some(Ok(None))) => {
+                Err(LogError::unavailable("the write failed and is not in the reopened store"))
+            }
             (Ok(()), Some(Err(error))) => Err(error),
             (Ok(()), None) => Err(LogError::unavailable("the reopened store was not read")),
             (Err(error), _) => Err(unknown(&error)),
@@ -241,10 +215,7 @@ pub(super) enum Committer {
     /// Each write runs on its caller: nothing to wait for.
     Inline,
     /// A thread groups them.
-    Thread {
-        queue: Sender<Job>,
-        thread: Option<std::thread::JoinHandle<()>>,
-    },
+    Thread { queue: Sender<Job>, thread: Option<std::thread::JoinHandle<()>> },
 }
 
 impl std::fmt::Debug for Job {
@@ -263,10 +234,7 @@ impl Committer {
         let thread = std::thread::Builder::new()
             .name("journal-committer".to_owned())
             .spawn(move || run(&shared, &jobs))?;
-        Ok(Self::Thread {
-            queue,
-            thread: Some(thread),
-        })
+        Ok(Self::Thread { queue, thread: Some(thread) })
     }
 
     pub(super) async fn submit<E: Engine>(
@@ -279,10 +247,7 @@ impl Committer {
         match self {
             Self::Inline => shared.round(vec![job]),
             Self::Thread { queue, .. } => {
-                queue
-                    .send(job)
-                    .await
-                    .map_err(|_| LogError::unavailable("store is closed"))?;
+                queue.send(job).await.map_err(|_| LogError::unavailable("store is closed"))?;
             }
         }
         answer.await.unwrap_or_else(|_| {
@@ -317,10 +282,7 @@ fn run<E: Engine>(shared: &Shared<E>, jobs: &Receiver<Job>) {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "bounds a wait of microseconds on this thread"
-)]
+#[expect(clippy::disallowed_methods, reason = "bounds a wait of microseconds on this thread")]
 fn gather(jobs: &Receiver<Job>, first: Job, last_round: usize) -> Vec<Job> {
     let mut bytes = first.op.bytes();
     let mut round = vec![first];

@@ -92,9 +92,8 @@ pub(super) fn encode_record(record: &StoredRecord, fence: Fence, notes: &Notes) 
 }
 
 pub(super) fn decode_record(seq: Seq, value: &[u8]) -> Result<StoredRecord, LogError> {
-    try_decode_record(seq, value).ok_or_else(|| LogError::Corrupt {
-        what: format!("record {seq} cannot be taken apart"),
-    })
+    try_decode_record(seq, value)
+        .ok_or_else(|| LogError::Corrupt { what: format!("record {seq} cannot be taken apart") })
 }
 
 fn try_decode_record(seq: Seq, value: &[u8]) -> Option<StoredRecord> {

@@ -76,12 +76,7 @@ impl<E: Engine> KvStore<E> {
     /// - [`LogError::UnsupportedSchema`] for a store of a newer version, before anything is written.
     /// - [`LogError::Unavailable`] when the engine fails.
     pub fn open(engine: E, options: KvOptions) -> Result<Self, LogError> {
-        let KvOptions {
-            limits,
-            clock,
-            entropy,
-            reopen_max,
-        } = options;
+        let KvOptions { limits, clock, entropy, reopen_max } = options;
         let store_id = match stored_identity(&engine)? {
             Some(id) => id,
             None => initialise(&engine, &StoreId::random(&*entropy))?,
@@ -90,11 +85,7 @@ impl<E: Engine> KvStore<E> {
         shared.remove_staged()?;
         let committer = Committer::start(&shared)
             .map_err(|error| LogError::unavailable(format!("committer: {error}")))?;
-        Ok(Self {
-            committer,
-            shared,
-            store_id,
-        })
+        Ok(Self { committer, shared, store_id })
     }
 
     /// The engine, for what only this kind of store offers.
@@ -145,11 +136,7 @@ where
             (Err(error), _) => Err(engine_failed(error)),
         }
     };
-    if blocks {
-        blocking::unblock(run).await
-    } else {
-        run()
-    }
+    if blocks { blocking::unblock(run).await } else { run() }
 }
 
 fn engine_failed(error: EngineError) -> LogError {
@@ -164,17 +151,12 @@ fn stored_identity(engine: &impl Engine) -> Result<Option<StoreId>, LogError> {
     let mut meta = (None, None);
     engine
         .read(&mut |kv| {
-            meta = (
-                kv.get(Space::Meta, b"schema")?,
-                kv.get(Space::Meta, b"store_id")?,
-            );
+            meta = (kv.get(Space::Meta, b"schema")?, kv.get(Space::Meta, b"store_id")?);
             Ok(())
         })
         .map_err(engine_failed)?;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-    let corrupt = |what: &str| LogError::Corrupt {
-        what: what.to_owned(),
-    };
+    let corrupt = |what: &str| LogError::Corrupt { what: what.to_owned() };
     let (Some(schema), id) = meta else {
         return Ok(None);
     };
@@ -182,10 +164,7 @@ fn stored_identity(engine: &impl Engine) -> Result<Option<StoreId>, LogError> {
         .and_then(|schema| schema.parse().ok())
         .ok_or_else(|| corrupt("schema version"))?;
     if found > SCHEMA_VERSION {
-        return Err(LogError::UnsupportedSchema {
-            found,
-            supported: SCHEMA_VERSION,
-        });
+        return Err(LogError::UnsupportedSchema { found, supported: SCHEMA_VERSION });
     }
     let id = id.and_then(text).and_then(|id| StoreId::new(&id).ok());
     id.map(Some).ok_or_else(|| corrupt("store id"))
@@ -194,11 +173,7 @@ fn stored_identity(engine: &impl Engine) -> Result<Option<StoreId>, LogError> {
 fn initialise(engine: &impl Engine, id: &StoreId) -> Result<StoreId, LogError> {
     engine
         .write(&mut |kv| {
-            kv.put(
-                Space::Meta,
-                b"schema",
-                SCHEMA_VERSION.to_string().as_bytes(),
-            )?;
+            kv.put(Space::Meta, b"schema", SCHEMA_VERSION.to_string().as_bytes())?;
             kv.put(Space::Meta, b"store_id", id.as_str().as_bytes())?;
             Ok(Keep::Yes)
         })
@@ -226,13 +201,13 @@ impl<E: Engine> EventLog for KvStore<E> {
     }
 
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
-        answer!(self.write(Op::Create { id, session }).await, Row).map(|row| *row)
+        answer!(self.write(Op::Create { id, session: Box::new(session) }).await, Row)
+            .map(|row| *row)
     }
 
     async fn get(&self, session: &SessionUid, _level: Level) -> Result<SessionRow, LogError> {
         let session = session.clone();
-        self.read(move |kv| Ok(read::load_row(kv, &session)?.row))
-            .await
+        self.read(move |kv| Ok(read::load_row(kv, &session)?.row)).await
     }
 
     async fn list(&self, query: ListQuery, _level: Level) -> Result<Page, LogError> {
@@ -246,12 +221,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         version: u64,
         patch: RowPatch,
     ) -> Result<SessionRow, LogError> {
-        let op = Op::Update {
-            id,
-            session: session.clone(),
-            version,
-            patch,
-        };
+        let op = Op::Update { id, session: session.clone(), version, patch };
         answer!(self.write(op).await, Row).map(|row| *row)
     }
 
@@ -263,12 +233,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         batch: &Batch,
     ) -> Result<Head, LogError> {
         self.shared.limits.check(batch)?;
-        let op = Op::Append {
-            id,
-            session: session.clone(),
-            fence,
-            batch: batch.clone(),
-        };
+        let op = Op::Append { id, session: session.clone(), fence, batch: batch.clone() };
         answer!(self.write(op).await, Head)
     }
 
@@ -279,13 +244,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         current: Fence,
         holder: Holder,
     ) -> Result<Fence, LogError> {
-        let op = Op::Mint {
-            id,
-            session: session.clone(),
-            current,
-            head: None,
-            holder,
-        };
+        let op = Op::Mint { id, session: session.clone(), current, head: None, holder };
         answer!(self.write(op).await, Fence)
     }
 
@@ -297,13 +256,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         head: Head,
         holder: Holder,
     ) -> Result<Fence, LogError> {
-        let op = Op::Mint {
-            id,
-            session: session.clone(),
-            current,
-            head: Some(head),
-            holder,
-        };
+        let op = Op::Mint { id, session: session.clone(), current, head: Some(head), holder };
         answer!(self.write(op).await, Fence)
     }
 
@@ -319,8 +272,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         _level: Level,
     ) -> Result<Vec<StoredRecord>, LogError> {
         let session = session.clone();
-        self.read(move |kv| read::records(kv, &read::load_row(kv, &session)?, from, limit))
-            .await
+        self.read(move |kv| read::records(kv, &read::load_row(kv, &session)?, from, limit)).await
     }
 
     fn verify(
@@ -349,13 +301,7 @@ impl<E: Engine> EventLog for KvStore<E> {
             .read(move |kv| read::view_at(kv, &read::load_row(kv, &uid)?, at))
             .await
             .map(Box::new)?;
-        let op = Op::Fork {
-            id,
-            parent: parent.clone(),
-            at,
-            view,
-            children,
-        };
+        let op = Op::Fork { id, parent: parent.clone(), at, view, children };
         answer!(self.write(op).await, Rows)
     }
 
@@ -405,11 +351,7 @@ impl<E: Engine> KvStore<E> {
         if row.session.project.is_empty() {
             return Err(LogError::Invalid("a session has no project"));
         }
-        let stage = |records| Op::Stage {
-            id,
-            uid: uid.clone(),
-            records,
-        };
+        let stage = |records| Op::Stage { id, uid: uid.clone(), records };
         let mut check = ImportCheck::new();
         let mut view = SessionView::default();
         let mut table = HashMap::new();
@@ -452,13 +394,7 @@ impl<E: Engine> KvStore<E> {
 
     async fn unstage(&self, id: AppendId, uid: &SessionUid) {
         loop {
-            match self
-                .write(Op::Unstage {
-                    id: Some(id),
-                    uid: uid.clone(),
-                })
-                .await
-            {
+            match self.write(Op::Unstage { id: Some(id), uid: uid.clone() }).await {
                 Ok(Reply::More) => {}
                 Ok(_) => return,
                 Err(error) => {
@@ -499,18 +435,12 @@ impl<E: Engine> Verification<E> {
             let done = if chain.head() == head {
                 Ok(Verified::Done(head))
             } else {
-                Err(LogError::Tampered {
-                    seq: head.seq,
-                    what: "the last hash is not the head's",
-                })
+                Err(LogError::Tampered { seq: head.seq, what: "the last hash is not the head's" })
             };
             return Some((done, self));
         }
         let from = chain.head().seq.next();
-        let limit = ReadLimit {
-            records: 4_096,
-            bytes: 1 << 20,
-        };
+        let limit = ReadLimit { records: 4_096, bytes: 1 << 20 };
         let session_row = row.clone();
         let page = read_shared(Arc::clone(&self.shared), move |kv| {
             read::records(kv, &session_row, from, limit)
@@ -529,13 +459,7 @@ impl<E: Engine> Verification<E> {
             Ok(()) => {
                 let seq = chain.head().seq;
                 self.at = Step::Pages(row, chain);
-                (
-                    Ok(Verified::Checked {
-                        seq,
-                        head: head.seq,
-                    }),
-                    self,
-                )
+                (Ok(Verified::Checked { seq, head: head.seq }), self)
             }
             Err(error) => (Err(error), self),
         })

@@ -26,7 +26,7 @@ pub(super) const APPEND_ID: &str = "append_id";
 pub(super) enum Op {
     Create {
         id: AppendId,
-        session: NewSession,
+        session: Box<NewSession>,
     },
     Update {
         id: AppendId,
@@ -167,8 +167,7 @@ impl Rows {
     }
 
     fn load(&self, kv: &dyn KvRead, uid: &SessionUid) -> Result<KvRow> {
-        self.find(kv, uid)?
-            .ok_or_else(|| LogError::SessionNotFound(uid.clone()).into())
+        self.find(kv, uid)?.ok_or_else(|| LogError::SessionNotFound(uid.clone()).into())
     }
 }
 
@@ -194,9 +193,7 @@ pub(super) fn settled(kv: &dyn KvRead, rows: &Rows, op: &Op) -> Result<Option<Re
             .find(kv, session)?
             .filter(|row| row.ops.mint == id.to_string())
             .map(|row| Reply::Fence(row.row.fence.fence)),
-        Op::Append {
-            id, session, batch, ..
-        } => {
+        Op::Append { id, session, batch, .. } => {
             let Some(row) = rows.find(kv, session)? else {
                 return Ok(None);
             };
@@ -205,23 +202,14 @@ pub(super) fn settled(kv: &dyn KvRead, rows: &Rows, op: &Op) -> Result<Option<Re
         Op::Fork { id, children, .. } => {
             let mut done = Vec::with_capacity(children.len());
             for (child, _) in children {
-                match rows
-                    .find(kv, &child.uid)?
-                    .filter(|row| row.ops.create == id.to_string())
-                {
+                match rows.find(kv, &child.uid)?.filter(|row| row.ops.create == id.to_string()) {
                     Some(row) => done.push(row.row),
                     None => return Ok(None),
                 }
             }
             (!done.is_empty()).then_some(Reply::Rows(done))
         }
-        Op::Annotate {
-            session,
-            seq,
-            key,
-            value,
-            ..
-        } => {
+        Op::Annotate { session, seq, key, value, .. } => {
             let Some(row) = rows.find(kv, session)? else {
                 return Ok(None);
             };
@@ -234,9 +222,7 @@ pub(super) fn settled(kv: &dyn KvRead, rows: &Rows, op: &Op) -> Result<Option<Re
 }
 
 fn created(kv: &dyn KvRead, rows: &Rows, uid: &SessionUid, id: AppendId) -> Result<Option<Reply>> {
-    let row = rows
-        .find(kv, uid)?
-        .filter(|row| row.ops.create == id.to_string());
+    let row = rows.find(kv, uid)?.filter(|row| row.ops.create == id.to_string());
     Ok(row.map(|row| Reply::Row(Box::new(row.row))))
 }
 
@@ -246,19 +232,13 @@ fn appended(kv: &dyn KvRead, row: &KvRow, id: AppendId, batch: &Batch) -> Result
     if row.row.view.head.seq < first.seq || first.seq < row.own_from() {
         return Ok(false);
     }
-    let Some(value) = kv.get(
-        Space::Records,
-        &keys::record(&row.row.session.uid, first.seq),
-    )?
+    let Some(value) = kv.get(Space::Records, &keys::record(&row.row.session.uid, first.seq))?
     else {
         return Ok(false);
     };
     let record = keys::decode_record(first.seq, &value)?;
     Ok(record.hash == first.hash
-        && record
-            .notes
-            .get(APPEND_ID)
-            .is_some_and(|note| *note == id.to_string()))
+        && record.notes.get(APPEND_ID).is_some_and(|note| *note == id.to_string()))
 }
 
 impl Transaction<'_> {
@@ -269,55 +249,30 @@ impl Transaction<'_> {
         }
         match op {
             Op::Create { id, session } => self.create(*id, session),
-            Op::Update {
-                id,
-                session,
-                version,
-                patch,
-            } => self.update(*id, session, *version, patch),
-            Op::Append {
-                id,
-                session,
-                fence,
-                batch,
-            } => self.append(*id, session, *fence, batch),
-            Op::Mint {
-                id,
-                session,
-                current,
-                head,
-                holder,
-            } => self.mint(*id, session, *current, *head, holder),
-            Op::Fork {
-                id,
-                parent,
-                at,
-                view,
-                children,
-            } => self.fork(*id, parent, *at, view, children),
-            Op::Annotate {
-                session,
-                seq,
-                fence,
-                key,
-                value,
-            } => self.annotate(session, *seq, *fence, key, value),
+            Op::Update { id, session, version, patch } => {
+                self.update(*id, session, *version, patch)
+            }
+            Op::Append { id, session, fence, batch } => self.append(*id, session, *fence, batch),
+            Op::Mint { id, session, current, head, holder } => {
+                self.mint(*id, session, *current, *head, holder)
+            }
+            Op::Fork { id, parent, at, view, children } => {
+                self.fork(*id, parent, *at, view, children)
+            }
+            Op::Annotate { session, seq, fence, key, value } => {
+                self.annotate(session, *seq, *fence, key, value)
+            }
             Op::Stage { id, uid, records } => self.stage(*id, uid, records),
-            Op::Publish {
-                id,
-                row,
-                view,
-                table,
-                fence,
-            } => self.publish(*id, row, view, table, *fence),
+            Op::Publish { id, row, view, table, fence } => {
+                self.publish(*id, row, view, table, *fence)
+            }
             Op::Unstage { id, uid } => self.unstage(*id, uid),
         }
     }
 
     fn save(&mut self, row: KvRow) -> Result<()> {
         self.wrote = true;
-        self.kv
-            .put(Space::Rows, &keys::row(&row.row.session.uid), &row.encode())?;
+        self.kv.put(Space::Rows, &keys::row(&row.row.session.uid), &row.encode())?;
         self.rows.pending.insert(row.row.session.uid.clone(), row);
         Ok(())
     }
@@ -344,10 +299,7 @@ impl Transaction<'_> {
                 view: SessionView::default(),
             },
             segments: Vec::new(),
-            ops: Ops {
-                create: id.to_string(),
-                ..Ops::default()
-            },
+            ops: Ops { create: id.to_string(), ..Ops::default() },
         })
     }
 
@@ -371,17 +323,9 @@ impl Transaction<'_> {
     ) -> Result<Reply> {
         let mut kv = self.rows.load(self.kv, session)?;
         if kv.row.version != version {
-            return Err(LogError::Moved {
-                what: "the row's version",
-            }
-            .into());
+            return Err(LogError::Moved { what: "the row's version" }.into());
         }
-        let RowPatch {
-            name,
-            labels,
-            annotations,
-            owner,
-        } = patch;
+        let RowPatch { name, labels, annotations, owner } = patch;
         let meta = &mut kv.row.session;
         if owner.is_some() && meta.owner.is_some() {
             return Err(LogError::Invalid("the session has an owner already").into());
@@ -416,17 +360,10 @@ impl Transaction<'_> {
         let kv = self.rows.load(self.kv, session)?;
         let head = kv.row.view.head;
         if head != batch.base() {
-            return Err(LogError::Conflict {
-                expected: batch.base(),
-                head,
-            }
-            .into());
+            return Err(LogError::Conflict { expected: batch.base(), head }.into());
         }
         if fence < kv.row.fence.fence {
-            return Err(LogError::Fenced {
-                current: kv.row.fence.fence,
-            }
-            .into());
+            return Err(LogError::Fenced { current: kv.row.fence.fence }.into());
         }
         self.write_batch(kv, id, fence, batch)?;
         Ok(Reply::Head(batch.head()))
@@ -462,8 +399,7 @@ impl Transaction<'_> {
         self.wrote = true;
         for view in changed.values() {
             let key = keys::execution(&uid, &view.id);
-            self.kv
-                .put(Space::Executions, &key, &row::encode_execution(view))?;
+            self.kv.put(Space::Executions, &key, &row::encode_execution(view))?;
         }
         for (index, linked) in batch.linked().iter().enumerate() {
             let record = &linked.stored;
@@ -473,8 +409,7 @@ impl Transaction<'_> {
                 notes.insert(APPEND_ID.to_owned(), id.to_string());
             }
             let value = keys::encode_record(record, fence, &notes);
-            self.kv
-                .put(Space::Records, &keys::record(&uid, record.seq), &value)?;
+            self.kv.put(Space::Records, &keys::record(&uid, record.seq), &value)?;
         }
         kv.row.update_time = self.now;
         let answer = kv.row.clone();
@@ -493,20 +428,13 @@ impl Transaction<'_> {
         let mut kv = self.rows.load(self.kv, session)?;
         let actual = kv.row.view.head;
         if let Some(expected) = head.filter(|expected| *expected != actual) {
-            return Err(LogError::Conflict {
-                expected,
-                head: actual,
-            }
-            .into());
+            return Err(LogError::Conflict { expected, head: actual }.into());
         }
         if kv.row.fence.fence != current {
             return Err(LogError::Moved { what: "the fence" }.into());
         }
-        kv.row.fence = FenceRow {
-            fence: current.next(),
-            holder: Some(holder.clone()),
-            since: Some(self.now),
-        };
+        kv.row.fence =
+            FenceRow { fence: current.next(), holder: Some(holder.clone()), since: Some(self.now) };
         kv.row.update_time = self.now;
         kv.ops.mint = id.to_string();
         let fence = kv.row.fence.fence;
@@ -534,10 +462,7 @@ impl Transaction<'_> {
         let mut batches = Vec::with_capacity(children.len());
         for (index, (child, marker)) in children.iter().enumerate() {
             self.refuse_taken(&child.uid)?;
-            if children[..index]
-                .iter()
-                .any(|(other, _)| other.uid == child.uid)
-            {
+            if children[..index].iter().any(|(other, _)| other.uid == child.uid) {
                 return Err(LogError::Invalid("two children have one uid").into());
             }
             if child.project.is_empty() {
@@ -553,11 +478,8 @@ impl Transaction<'_> {
             let mut kv = self.new_row(id, child)?;
             kv.segments.clone_from(&segments);
             kv.row.parent = Some((parent.clone(), at.seq));
-            kv.row.fence = FenceRow {
-                fence: KvRow::CHILD_FENCE,
-                holder: None,
-                since: Some(self.now),
-            };
+            kv.row.fence =
+                FenceRow { fence: KvRow::CHILD_FENCE, holder: None, since: Some(self.now) };
             kv.row.view = view.clone();
             rows.push(self.write_batch(kv, id, KvRow::CHILD_FENCE, batch)?);
         }
@@ -574,19 +496,14 @@ impl Transaction<'_> {
     ) -> Result<Reply> {
         let kv = self.rows.load(self.kv, session)?;
         if fence < kv.row.fence.fence {
-            return Err(LogError::Fenced {
-                current: kv.row.fence.fence,
-            }
-            .into());
+            return Err(LogError::Fenced { current: kv.row.fence.fence }.into());
         }
         if seq < kv.own_from() || seq > kv.row.view.head.seq {
             return Err(LogError::Invalid("there is no such record of this session").into());
         }
         let record_key = keys::record(session, seq);
         let stored = self.kv.get(Space::Records, &record_key)?;
-        let stored = stored.ok_or_else(|| LogError::Corrupt {
-            what: format!("record {seq}"),
-        })?;
+        let stored = stored.ok_or_else(|| LogError::Corrupt { what: format!("record {seq}") })?;
         let note_key = keys::note(session, seq, key);
         let taken = keys::decode_record(seq, &stored)?.notes.contains_key(key)
             || self.kv.get(Space::Notes, &note_key)?.is_some();
@@ -608,12 +525,10 @@ impl Transaction<'_> {
             return Err(LogError::AlreadyExists(uid.clone()).into());
         }
         self.wrote = true;
-        self.kv
-            .put(Space::Staging, &keys::row(uid), id.to_string().as_bytes())?;
+        self.kv.put(Space::Staging, &keys::row(uid), id.to_string().as_bytes())?;
         for record in records {
             let value = keys::encode_record(record, record.fence, &record.notes);
-            self.kv
-                .put(Space::Records, &keys::record(uid, record.seq), &value)?;
+            self.kv.put(Space::Records, &keys::record(uid, record.seq), &value)?;
         }
         Ok(Reply::Done)
     }
@@ -642,8 +557,7 @@ impl Transaction<'_> {
         kv.row.view = view.clone();
         for execution in table.values() {
             let key = keys::execution(uid, &execution.id);
-            self.kv
-                .put(Space::Executions, &key, &row::encode_execution(execution))?;
+            self.kv.put(Space::Executions, &key, &row::encode_execution(execution))?;
         }
         let answer = kv.row.clone();
         self.save(kv)?;
@@ -678,17 +592,11 @@ fn inherited(parent: &KvRow, at: Seq) -> Vec<Segment> {
     for segment in &parent.segments {
         let upto = segment.upto.min(at.get());
         if upto > segments.last().map_or(0, |last: &Segment| last.upto) {
-            segments.push(Segment {
-                uid: segment.uid.clone(),
-                upto,
-            });
+            segments.push(Segment { uid: segment.uid.clone(), upto });
         }
     }
     if at >= parent.own_from() {
-        segments.push(Segment {
-            uid: parent.row.session.uid.clone(),
-            upto: at.get(),
-        });
+        segments.push(Segment { uid: parent.row.session.uid.clone(), upto: at.get() });
     }
     segments
 }
@@ -707,10 +615,7 @@ impl Table<'_> {
         if let Some(view) = self.changed.get(id) {
             return Ok(Some(view.clone()));
         }
-        if let Some(value) = self
-            .kv
-            .get(Space::Executions, &keys::execution(self.uid, id))?
-        {
+        if let Some(value) = self.kv.get(Space::Executions, &keys::execution(self.uid, id))? {
             return Ok(Some(row::decode_execution(&value)?));
         }
         for Segment { uid, upto } in self.segments {

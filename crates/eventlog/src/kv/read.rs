@@ -39,11 +39,7 @@ pub(super) fn keys_of(
     let mut keys = Vec::new();
     kv.scan(space, prefix, &keys::after(prefix), &mut |key, _| {
         keys.push(key.to_vec());
-        if keys.len() < max {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+        if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     Ok(keys)
 }
@@ -60,10 +56,7 @@ pub(super) fn records(
     let mut out: Vec<StoredRecord> = Vec::new();
     let mut bytes = 0;
     let own = &row.row.session.uid;
-    let inherited = row
-        .segments
-        .iter()
-        .map(|s| (&s.uid, Seq::new(s.upto), true));
+    let inherited = row.segments.iter().map(|s| (&s.uid, Seq::new(s.upto), true));
     for (uid, upto, inherited) in inherited.chain([(own, head, false)]) {
         if from > upto {
             continue;
@@ -72,9 +65,8 @@ pub(super) fn records(
         let mut damaged = None;
         let range = (keys::record(uid, from), keys::record(uid, upto.next()));
         kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
-            let seq = key
-                .last_chunk::<8>()
-                .map_or(Seq::ZERO, |seq| Seq::new(u64::from_be_bytes(*seq)));
+            let seq =
+                key.last_chunk::<8>().map_or(Seq::ZERO, |seq| Seq::new(u64::from_be_bytes(*seq)));
             match keys::decode_record(seq, value) {
                 Ok(record) => {
                     bytes += record.canonical.len();
@@ -92,9 +84,7 @@ pub(super) fn records(
         })?;
         add_notes(kv, uid, &mut out[start..])?;
         if inherited {
-            out[start..]
-                .iter_mut()
-                .for_each(|record| record.fence = KvRow::CHILD_FENCE);
+            out[start..].iter_mut().for_each(|record| record.fence = KvRow::CHILD_FENCE);
         }
         match damaged {
             // What is whole is handed out; the next call meets the damage first.
@@ -120,16 +110,12 @@ fn add_notes(
     let (from, to) = (keys::record(uid, first), keys::record(uid, last.seq.next()));
     let name_at = from.len();
     kv.scan(Space::Notes, &from, &to, &mut |key, value| {
-        let seq = key
-            .get(name_at - 8..name_at)
-            .and_then(|seq| seq.try_into().ok());
+        let seq = key.get(name_at - 8..name_at).and_then(|seq| seq.try_into().ok());
         let place = seq.map(|seq| u64::from_be_bytes(seq) - first.get());
         let record = place.and_then(|place| records.get_mut(usize::try_from(place).ok()?));
         if let Some(record) = record {
             let name = String::from_utf8_lossy(&key[name_at..]).into_owned();
-            record
-                .notes
-                .insert(name, String::from_utf8_lossy(value).into_owned());
+            record.notes.insert(name, String::from_utf8_lossy(value).into_owned());
         }
         ControlFlow::Continue(())
     })
@@ -147,10 +133,7 @@ fn each_event(
     while next <= to {
         let page = records(kv, row, next, ReadLimit::default())?;
         if page.is_empty() {
-            return Err(LogError::Corrupt {
-                what: format!("record {next} is missing"),
-            }
-            .into());
+            return Err(LogError::Corrupt { what: format!("record {next} is missing") }.into());
         }
         for record in page.into_iter().take_while(|record| record.seq <= to) {
             next = record.seq.next();
@@ -176,10 +159,7 @@ pub(super) fn refold_execution(
         }
         Ok(())
     })?;
-    Ok(ExecutionView::refold(
-        id,
-        events.iter().map(|(seq, event)| (*seq, event)),
-    ))
+    Ok(ExecutionView::refold(id, events.iter().map(|(seq, event)| (*seq, event))))
 }
 
 /// The view of a session as it was at `at`.
@@ -189,11 +169,7 @@ pub(super) fn view_at(kv: &dyn KvRead, row: &KvRow, at: Head) -> Result<SessionV
         return Err(LogError::Invalid("the position is beyond the head").into());
     }
     if at.seq == view.head.seq {
-        return if at == view.head {
-            Ok(view.clone())
-        } else {
-            Err(moved(at, view.head))
-        };
+        return if at == view.head { Ok(view.clone()) } else { Err(moved(at, view.head)) };
     }
     let mut folded = SessionView::default();
     let mut table: HashMap<ExecutionId, ExecutionView> = HashMap::new();
@@ -202,11 +178,7 @@ pub(super) fn view_at(kv: &dyn KvRead, row: &KvRow, at: Head) -> Result<SessionV
             Ok(folded.apply(&event, record.head(), record.canonical.len(), &mut table)?)
         })?;
     }
-    if folded.head == at {
-        Ok(folded)
-    } else {
-        Err(moved(at, folded.head))
-    }
+    if folded.head == at { Ok(folded) } else { Err(moved(at, folded.head)) }
 }
 
 fn moved(expected: Head, head: Head) -> OpError {
@@ -237,17 +209,11 @@ pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> 
         let wanted = (size + 1 - page.rows.len()).max(64);
         kv.scan(Space::Order, &from, &end, &mut |key, _| {
             uids.push(key.to_vec());
-            if uids.len() < wanted {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+            if uids.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         let more = uids.len() == wanted;
         for key in &uids {
-            let text = key
-                .get(uid_at..)
-                .and_then(|uid| std::str::from_utf8(uid).ok());
+            let text = key.get(uid_at..).and_then(|uid| std::str::from_utf8(uid).ok());
             let Some(uid) = text.and_then(|text| SessionUid::new(text).ok()) else {
                 continue;
             };
@@ -285,10 +251,7 @@ pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> 
 }
 
 fn page_key(row: &SessionRow) -> PageKey {
-    PageKey {
-        create_time: row.create_time,
-        uid: row.session.uid.clone(),
-    }
+    PageKey { create_time: row.create_time, uid: row.session.uid.clone() }
 }
 
 fn matches(row: &SessionRow, query: &ListQuery) -> bool {
@@ -296,8 +259,5 @@ fn matches(row: &SessionRow, query: &ListQuery) -> bool {
     (query.owner.is_none() || query.owner == session.owner)
         && (query.harness.is_empty() || query.harness == session.harness)
         && (query.states.is_empty() || query.states.contains(&row.view.exec_state()))
-        && query
-            .labels
-            .iter()
-            .all(|(key, value)| session.labels.get(key) == Some(value))
+        && query.labels.iter().all(|(key, value)| session.labels.get(key) == Some(value))
 }

@@ -50,9 +50,7 @@ impl KvRow {
 
     /// Where the session's own records start.
     pub(super) fn own_from(&self) -> Seq {
-        self.segments
-            .last()
-            .map_or(Seq::new(1), |last| Seq::new(last.upto + 1))
+        self.segments.last().map_or(Seq::new(1), |last| Seq::new(last.upto + 1))
     }
 
     /// Whose records hold `seq`.
@@ -71,9 +69,7 @@ impl KvRow {
         serde_json::from_slice::<StoredRow>(bytes)
             .ok()
             .and_then(StoredRow::into_row)
-            .ok_or_else(|| LogError::Corrupt {
-                what: format!("row of session {uid}"),
-            })
+            .ok_or_else(|| LogError::Corrupt { what: format!("row of session {uid}") })
     }
 }
 
@@ -85,9 +81,7 @@ pub(super) fn decode_execution(bytes: &[u8]) -> Result<ExecutionView, LogError> 
     serde_json::from_slice::<StoredExecution>(bytes)
         .ok()
         .and_then(StoredExecution::into_view)
-        .ok_or_else(|| LogError::Corrupt {
-            what: "execution table".to_owned(),
-        })
+        .ok_or_else(|| LogError::Corrupt { what: "execution table".to_owned() })
 }
 
 mod text {
@@ -162,8 +156,17 @@ struct StoredExecution {
     inputs: u64,
     end: Option<(u64, Option<u8>)>,
     error: Option<u64>,
-    gate: Option<(String, u64, Option<u64>, Option<(u64, bool)>, Option<u64>)>,
+    gate: Option<StoredGate>,
     unanswered: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredGate {
+    id: String,
+    call: u64,
+    request: Option<u64>,
+    decision: Option<(u64, bool)>,
+    receipt: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -188,10 +191,7 @@ fn end_out(end: Option<(Seq, Option<EndState>)>) -> Option<(u64, Option<u8>)> {
 
 fn end_in(end: Option<(u64, Option<u8>)>) -> Option<(Seq, Option<EndState>)> {
     end.map(|(seq, state)| {
-        (
-            Seq::new(seq),
-            state.and_then(|index| ENDS.get(usize::from(index)).copied()),
-        )
+        (Seq::new(seq), state.and_then(|index| ENDS.get(usize::from(index)).copied()))
     })
 }
 
@@ -213,15 +213,8 @@ const fn time_in((seconds, nanos): (i64, u32)) -> Timestamp {
 
 impl From<&KvRow> for StoredRow {
     fn from(kv: &KvRow) -> Self {
-        let SessionRow {
-            session: s,
-            version,
-            create_time,
-            update_time,
-            fence,
-            parent,
-            view,
-        } = &kv.row;
+        let SessionRow { session: s, version, create_time, update_time, fence, parent, view } =
+            &kv.row;
         Self {
             uid: s.uid.to_string(),
             project: s.project.clone(),
@@ -230,14 +223,8 @@ impl From<&KvRow> for StoredRow {
             model: s.model.clone(),
             labels: s.labels.clone(),
             annotations: s.annotations.clone(),
-            origin: s
-                .origin
-                .clone()
-                .map(|o| (o.source, o.subject, o.uri, o.attributes)),
-            identity: s
-                .identity
-                .clone()
-                .map(|i| (i.principal, i.issuer, i.subject)),
+            origin: s.origin.clone().map(|o| (o.source, o.subject, o.uri, o.attributes)),
+            identity: s.identity.clone().map(|i| (i.principal, i.issuer, i.subject)),
             owner: s.owner.clone().map(|o| (o.issuer, o.subject)),
             version: *version,
             created: time_out(*create_time),
@@ -245,9 +232,7 @@ impl From<&KvRow> for StoredRow {
             fence: fence.fence.get(),
             holder: fence.holder.clone().map(|h| (h.id, h.name)),
             since: fence.since.map(time_out),
-            parent: parent
-                .as_ref()
-                .map(|(uid, seq)| (uid.to_string(), seq.get())),
+            parent: parent.as_ref().map(|(uid, seq)| (uid.to_string(), seq.get())),
             segments: kv.segments.clone(),
             ops: kv.ops.clone(),
             view: StoredView::from(view),
@@ -271,24 +256,18 @@ impl StoredRow {
                     model: self.model,
                     labels: self.labels,
                     annotations: self.annotations,
-                    origin: self
-                        .origin
-                        .map(|(source, subject, uri, attributes)| Origin {
-                            source,
-                            subject,
-                            uri,
-                            attributes,
-                        }),
-                    identity: self
-                        .identity
-                        .map(|(principal, issuer, subject)| IdentityRef {
-                            principal,
-                            issuer,
-                            subject,
-                        }),
-                    owner: self
-                        .owner
-                        .map(|(issuer, subject)| Owner { issuer, subject }),
+                    origin: self.origin.map(|(source, subject, uri, attributes)| Origin {
+                        source,
+                        subject,
+                        uri,
+                        attributes,
+                    }),
+                    identity: self.identity.map(|(principal, issuer, subject)| IdentityRef {
+                        principal,
+                        issuer,
+                        subject,
+                    }),
+                    owner: self.owner.map(|(issuer, subject)| Owner { issuer, subject }),
                 },
                 version: self.version,
                 create_time: time_in(self.created),
@@ -325,23 +304,13 @@ impl From<&SessionView> for StoredView {
                 failed: l.failed,
             }),
             last_fork: seq_out(v.last_fork),
-            last_suspend: v
-                .last_suspend
-                .clone()
-                .map(|SuspendView { seq, snapshot: s }| {
-                    (seq.get(), s.local, s.external_uri, s.memory, s.sealed)
-                }),
-            instance: v
-                .instance
-                .clone()
-                .map(|i| (i.instance, i.seq.get(), i.harness)),
+            last_suspend: v.last_suspend.clone().map(|SuspendView { seq, snapshot: s }| {
+                (seq.get(), s.local, s.external_uri, s.memory, s.sealed)
+            }),
+            instance: v.instance.clone().map(|i| (i.instance, i.seq.get(), i.harness)),
             compute: v.compute_state as u8,
             deleted: v.deletion == DeletionState::Pending,
-            usage: (
-                v.usage.input_tokens,
-                v.usage.output_tokens,
-                v.usage.reasoning_tokens,
-            ),
+            usage: (v.usage.input_tokens, v.usage.output_tokens, v.usage.reasoning_tokens),
             legacy_fault: fault(&v.legacy_fault),
             evidence_fault: fault(&v.evidence_fault),
         }
@@ -355,10 +324,7 @@ impl StoredView {
             None => None,
         };
         let fault = |fault: Option<(u64, String)>| {
-            fault.map(|(seq, what)| Fault {
-                seq: Seq::new(seq),
-                what,
-            })
+            fault.map(|(seq, what)| Fault { seq: Seq::new(seq), what })
         };
         let (input_tokens, output_tokens, reasoning_tokens) = self.usage;
         Some(SessionView {
@@ -376,17 +342,12 @@ impl StoredView {
                 failed: l.failed,
             }),
             last_fork: seq_in(self.last_fork),
-            last_suspend: self
-                .last_suspend
-                .map(|(seq, local, external_uri, memory, sealed)| SuspendView {
+            last_suspend: self.last_suspend.map(|(seq, local, external_uri, memory, sealed)| {
+                SuspendView {
                     seq: Seq::new(seq),
-                    snapshot: SnapshotRef {
-                        local,
-                        external_uri,
-                        memory,
-                        sealed,
-                    },
-                }),
+                    snapshot: SnapshotRef { local, external_uri, memory, sealed },
+                }
+            }),
             instance: self.instance.map(|(instance, seq, harness)| InstanceView {
                 instance,
                 seq: Seq::new(seq),
@@ -396,16 +357,8 @@ impl StoredView {
                 .get(usize::from(self.compute))
                 .copied()
                 .unwrap_or_default(),
-            deletion: if self.deleted {
-                DeletionState::Pending
-            } else {
-                DeletionState::Active
-            },
-            usage: UsageTotals {
-                input_tokens,
-                output_tokens,
-                reasoning_tokens,
-            },
+            deletion: if self.deleted { DeletionState::Pending } else { DeletionState::Active },
+            usage: UsageTotals { input_tokens, output_tokens, reasoning_tokens },
             legacy_fault: fault(self.legacy_fault),
             evidence_fault: fault(self.evidence_fault),
         })
@@ -418,27 +371,19 @@ impl From<&ExecutionView> for StoredExecution {
             id: v.id.to_string(),
             first: v.first_seq.get(),
             last: v.last_seq.get(),
-            start: v.start.clone().map(|s| {
-                (
-                    s.seq.get(),
-                    s.input_count,
-                    s.harness,
-                    s.harness_version,
-                    s.model,
-                )
-            }),
+            start: v
+                .start
+                .clone()
+                .map(|s| (s.seq.get(), s.input_count, s.harness, s.harness_version, s.model)),
             inputs: v.inputs,
             end: end_out(v.end),
             error: seq_out(v.trailing_error),
-            gate: v.gate.clone().map(|g| {
-                let decision = g.decision.map(|(seq, approved)| (seq.get(), approved));
-                (
-                    g.call_id,
-                    g.call.get(),
-                    seq_out(g.request),
-                    decision,
-                    seq_out(g.receipt),
-                )
+            gate: v.gate.clone().map(|g| StoredGate {
+                id: g.call_id,
+                call: g.call.get(),
+                request: seq_out(g.request),
+                decision: g.decision.map(|(seq, approved)| (seq.get(), approved)),
+                receipt: seq_out(g.receipt),
             }),
             unanswered: seq_out(v.unanswered),
         }
@@ -451,29 +396,19 @@ impl StoredExecution {
             id: ExecutionId::new(&self.id).ok()?,
             first_seq: Seq::new(self.first),
             last_seq: Seq::new(self.last),
-            start: self
-                .start
-                .map(
-                    |(seq, input_count, harness, harness_version, model)| StartView {
-                        seq: Seq::new(seq),
-                        input_count,
-                        harness,
-                        harness_version,
-                        model,
-                    },
-                ),
+            start: self.start.map(|(seq, input_count, harness, harness_version, model)| {
+                StartView { seq: Seq::new(seq), input_count, harness, harness_version, model }
+            }),
             inputs: self.inputs,
             end: end_in(self.end),
             trailing_error: seq_in(self.error),
-            gate: self
-                .gate
-                .map(|(call_id, call, request, decision, receipt)| GateView {
-                    call_id,
-                    call: Seq::new(call),
-                    request: seq_in(request),
-                    decision: decision.map(|(seq, approved)| (Seq::new(seq), approved)),
-                    receipt: seq_in(receipt),
-                }),
+            gate: self.gate.map(|g| GateView {
+                call_id: g.id,
+                call: Seq::new(g.call),
+                request: seq_in(g.request),
+                decision: g.decision.map(|(seq, approved)| (Seq::new(seq), approved)),
+                receipt: seq_in(g.receipt),
+            }),
             unanswered: seq_in(self.unanswered),
         })
     }

@@ -19,10 +19,7 @@ impl Fields {
     pub(super) fn of(json: Json, path: String) -> Result<Self> {
         match json {
             Json::Object(members) => Ok(Self { members, path }),
-            _ => Err(ReadError::Malformed {
-                path,
-                why: "it is not an object",
-            }),
+            _ => Err(ReadError::Malformed { path, why: "it is not an object" }),
         }
     }
 
@@ -37,17 +34,11 @@ impl Fields {
     pub(super) fn unsupported(&self, what: &'static str, key: &str) -> ReadError {
         // A member name is the writer's schema, not its payload; cut it all the same.
         let key: String = key.chars().take(64).collect();
-        ReadError::Unsupported {
-            what,
-            path: format!("{}.{key}", self.path),
-        }
+        ReadError::Unsupported { what, path: format!("{}.{key}", self.path) }
     }
 
     fn malformed(&self, key: &str, why: &'static str) -> ReadError {
-        ReadError::Malformed {
-            path: format!("{}.{key}", self.path),
-            why,
-        }
+        ReadError::Malformed { path: format!("{}.{key}", self.path), why }
     }
 
     pub(super) fn text(&mut self, key: &str) -> Result<String> {
@@ -78,9 +69,8 @@ impl Fields {
         let Some(text) = self.optional_text(key)? else {
             return Ok(None);
         };
-        let number: i64 = text
-            .parse()
-            .map_err(|_| self.malformed(key, "it is not a decimal int64"))?;
+        let number: i64 =
+            text.parse().map_err(|_| self.malformed(key, "it is not a decimal int64"))?;
         if number.to_string() == text {
             Ok(Some(number))
         } else {
@@ -88,10 +78,7 @@ impl Fields {
         }
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "checked to be integral and in range"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "checked to be integral and in range")]
     pub(super) fn int32(&mut self, key: &str) -> Result<i32> {
         match self.members.remove(key) {
             None => Ok(0),
@@ -110,9 +97,8 @@ impl Fields {
         let Some(text) = self.optional_text(key)? else {
             return Ok(None);
         };
-        let bytes = BASE64
-            .decode(text)
-            .map_err(|_| self.malformed(key, "it is not padded base64"))?;
+        let bytes =
+            BASE64.decode(text).map_err(|_| self.malformed(key, "it is not padded base64"))?;
         Ok(Some(bytes.into()))
     }
 
@@ -193,17 +179,11 @@ impl Fields {
     }
 
     pub(super) fn too_deep(&self) -> ReadError {
-        ReadError::Malformed {
-            path: self.path.clone(),
-            why: "parts are nested too deep",
-        }
+        ReadError::Malformed { path: self.path.clone(), why: "parts are nested too deep" }
     }
 
     pub(super) fn both_set(&self) -> ReadError {
-        ReadError::Malformed {
-            path: self.path.clone(),
-            why: "two members of a oneof are set",
-        }
+        ReadError::Malformed { path: self.path.clone(), why: "two members of a oneof are set" }
     }
 
     /// The members that were not taken, for "exactly one of" checks.
@@ -223,10 +203,7 @@ impl Fields {
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let digits = |range: std::ops::Range<usize>| -> Option<i64> {
         let part = text.get(range)?;
-        part.bytes()
-            .all(|b| b.is_ascii_digit())
-            .then(|| part.parse().ok())
-            .flatten()
+        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten()
     };
     let (year, month, day) = (digits(0..4)?, digits(5..7)?, digits(8..10)?);
     let (hour, minute, second) = (digits(11..13)?, digits(14..16)?, digits(17..19)?);
@@ -244,10 +221,7 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
     let days = era * 146_097 + day_of_era - 719_468;
-    let ts = Timestamp {
-        seconds: days * 86_400 + hour * 3600 + minute * 60 + second,
-        nanos,
-    };
+    let ts = Timestamp { seconds: days * 86_400 + hour * 3600 + minute * 60 + second, nanos };
     // Rendering it back catches impossible dates and every non-canonical form.
     (ts.is_valid() && rfc3339(ts) == text).then_some(ts)
 }

@@ -125,10 +125,7 @@ fn read_identity(mut f: Fields) -> Result<IdentityRef, ReadError> {
 }
 
 fn read_request(mut f: Fields) -> Result<ApprovalRequest, ReadError> {
-    let body = ApprovalRequest {
-        tool_call_id: f.text("tool_call_id")?,
-        reason: f.text("reason")?,
-    };
+    let body = ApprovalRequest { tool_call_id: f.text("tool_call_id")?, reason: f.text("reason")? };
     f.end()?;
     Ok(body)
 }
@@ -166,10 +163,7 @@ fn read_usage(mut f: Fields) -> Result<Usage, ReadError> {
 }
 
 fn read_error(mut f: Fields) -> Result<RecordedError, ReadError> {
-    let body = RecordedError {
-        code: f.int32("code")?,
-        description: f.text("description")?,
-    };
+    let body = RecordedError { code: f.int32("code")?, description: f.text("description")? };
     f.end()?;
     Ok(body)
 }

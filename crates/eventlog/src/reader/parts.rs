@@ -12,19 +12,13 @@ use crate::canonical::{PART_DEPTH_MAX, choice_name, code_name, mediation_name};
 type Result<T> = std::result::Result<T, ReadError>;
 
 pub(super) fn message(mut f: Fields) -> Result<Message> {
-    let message = Message {
-        role: f.text("role")?,
-        parts: parts(&mut f, "parts", 0)?,
-    };
+    let message = Message { role: f.text("role")?, parts: parts(&mut f, "parts", 0)? };
     f.end()?;
     Ok(message)
 }
 
 fn parts(f: &mut Fields, key: &str, depth: usize) -> Result<Vec<Part>> {
-    f.list(key)?
-        .into_iter()
-        .map(|item| part(item, depth))
-        .collect()
+    f.list(key)?.into_iter().map(|item| part(item, depth)).collect()
 }
 
 fn part(mut f: Fields, depth: usize) -> Result<Part> {
@@ -35,8 +29,7 @@ fn part(mut f: Fields, depth: usize) -> Result<Part> {
         return Ok(Part::Empty);
     };
     let member = |f: &mut Fields| {
-        f.object(&key)
-            .map(|inner| inner.expect("one_key names a member that is there"))
+        f.object(&key).map(|inner| inner.expect("one_key names a member that is there"))
     };
     match key.as_str() {
         "text" => {
@@ -115,11 +108,8 @@ pub(super) fn tool_call(mut f: Fields) -> Result<ToolCall> {
 }
 
 pub(super) fn tool_result(mut f: Fields, depth: usize) -> Result<ToolResult> {
-    const CODES: [ResultCode; 3] = [
-        ResultCode::Unspecified,
-        ResultCode::ApprovalDenied,
-        ResultCode::ExecutorError,
-    ];
+    const CODES: [ResultCode; 3] =
+        [ResultCode::Unspecified, ResultCode::ApprovalDenied, ResultCode::ExecutorError];
     let result = ToolResult {
         id: f.text("id")?,
         output: f.free("output")?,
@@ -143,16 +133,8 @@ pub(super) fn model_call(mut f: Fields) -> Result<ModelCall> {
         params: f.strings("params")?,
         input_hash: f.text("input_hash")?,
         id: f.text("id")?,
-        messages: f
-            .list("messages")?
-            .into_iter()
-            .map(message)
-            .collect::<Result<_>>()?,
-        tools: f
-            .list("tools")?
-            .into_iter()
-            .map(tool_definition)
-            .collect::<Result<_>>()?,
+        messages: f.list("messages")?.into_iter().map(message).collect::<Result<_>>()?,
+        tools: f.list("tools")?.into_iter().map(tool_definition).collect::<Result<_>>()?,
         tool_choice: f.object("tool_choice")?.map(tool_choice).transpose()?,
     };
     f.end()?;
@@ -176,10 +158,7 @@ fn tool_choice(mut f: Fields) -> Result<ToolChoice> {
         ToolChoiceMode::None,
         ToolChoiceMode::Required,
     ];
-    let choice = ToolChoice {
-        mode: f.name("mode", &MODES, choice_name)?,
-        name: f.text("name")?,
-    };
+    let choice = ToolChoice { mode: f.name("mode", &MODES, choice_name)?, name: f.text("name")? };
     f.end()?;
     Ok(choice)
 }

@@ -12,9 +12,7 @@ fn json() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         Just(Json::Null),
         any::<bool>().prop_map(Json::Bool),
-        any::<f64>()
-            .prop_filter("finite", |n| n.is_finite())
-            .prop_map(Json::Number),
+        any::<f64>().prop_filter("finite", |n| n.is_finite()).prop_map(Json::Number),
         any::<String>().prop_map(Json::String),
     ];
     leaf.prop_recursive(4, 32, 6, |inner| {
@@ -33,10 +31,7 @@ fn to_serde(json: &Json) -> serde_json::Value {
         Json::String(text) => text.clone().into(),
         Json::Array(items) => items.iter().map(to_serde).collect(),
         Json::Object(members) => serde_json::Value::Object(
-            members
-                .iter()
-                .map(|(key, value)| (key.clone(), to_serde(value)))
-                .collect(),
+            members.iter().map(|(key, value)| (key.clone(), to_serde(value))).collect(),
         ),
     }
 }
@@ -55,13 +50,8 @@ fn event() -> impl Strategy<Value = Event> {
             source: Some(FileSource::Bytes(bytes.into())),
             ..FilePart::default()
         })),
-        (any::<String>(), prop::option::of(object())).prop_map(|(id, args)| Part::ToolCall(
-            ToolCall {
-                id,
-                args,
-                ..ToolCall::default()
-            }
-        )),
+        (any::<String>(), prop::option::of(object()))
+            .prop_map(|(id, args)| Part::ToolCall(ToolCall { id, args, ..ToolCall::default() })),
         (any::<String>(), any::<i64>()).prop_map(|(text, seq)| Part::ToolResult(ToolResult {
             content: vec![Part::Text(text)],
             approval_request_seq: seq,
@@ -70,22 +60,16 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     let message = (any::<String>(), prop::collection::vec(part, 0..4))
         .prop_map(|(role, parts)| Message { role, parts });
-    (
-        message,
-        "[a-z0-9]{0,16}",
-        any::<i32>(),
-        prop::option::of(any::<i32>()),
-    )
-        .prop_map(|(message, id, schema_version, seconds)| Event {
+    (message, "[a-z0-9]{0,16}", any::<i32>(), prop::option::of(any::<i32>())).prop_map(
+        |(message, id, schema_version, seconds)| Event {
             execution_id: ExecutionId::new(&id).ok(),
-            ts: seconds.map(|s| Timestamp {
-                seconds: s.into(),
-                nanos: s.unsigned_abs() % 1_000_000_000,
-            }),
+            ts: seconds
+                .map(|s| Timestamp { seconds: s.into(), nanos: s.unsigned_abs() % 1_000_000_000 }),
             schema_version,
             actor: None,
             body: EventBody::Output(Some(message)),
-        })
+        },
+    )
 }
 
 proptest! {
@@ -140,10 +124,7 @@ fn what_is_not_known_is_unsupported_and_what_is_wrong_is_malformed() {
     ];
     for text in unsupported {
         let read = event_from_bytes(text.as_bytes());
-        assert!(
-            matches!(read, Err(ReadError::Unsupported { .. })),
-            "{text}: {read:?}"
-        );
+        assert!(matches!(read, Err(ReadError::Unsupported { .. })), "{text}: {read:?}");
     }
     let malformed = [
         r#"[]"#,
@@ -159,10 +140,7 @@ fn what_is_not_known_is_unsupported_and_what_is_wrong_is_malformed() {
     ];
     for text in malformed {
         let read = event_from_bytes(text.as_bytes());
-        assert!(
-            matches!(read, Err(ReadError::Malformed { .. })),
-            "{text}: {read:?}"
-        );
+        assert!(matches!(read, Err(ReadError::Malformed { .. })), "{text}: {read:?}");
     }
 }
 
@@ -170,10 +148,7 @@ fn what_is_not_known_is_unsupported_and_what_is_wrong_is_malformed() {
 fn what_has_no_canonical_form_is_refused() {
     let with = |json: Json| {
         let args = Some([("a".to_owned(), json)].into());
-        event_bytes(&Event::of(EventBody::ToolCall(Some(ToolCall {
-            args,
-            ..ToolCall::default()
-        }))))
+        event_bytes(&Event::of(EventBody::ToolCall(Some(ToolCall { args, ..ToolCall::default() }))))
     };
     let deep = |n| (0..n).fold(Json::Null, |inner, _| Json::Array(vec![inner]));
     assert!(with(deep(23)).is_ok());
@@ -182,8 +157,5 @@ fn what_has_no_canonical_form_is_refused() {
         with(Json::Array(vec![Json::Number(f64::NAN)])),
         Err(CanonicalError::Json(_))
     ));
-    assert_eq!(
-        event_bytes(&Event::of(EventBody::Parked(None))),
-        Err(CanonicalError::Parked)
-    );
+    assert_eq!(event_bytes(&Event::of(EventBody::Parked(None))), Err(CanonicalError::Parked));
 }

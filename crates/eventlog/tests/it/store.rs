@@ -22,36 +22,24 @@ fn id() -> AppendId {
 async fn session() -> (Arc<dyn EventLog>, SessionUid) {
     let log = KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap();
     let uid = SessionUid::random(&OsEntropy);
-    log.create(id(), NewSession::bare(uid.clone(), "default"))
-        .await
-        .unwrap();
+    log.create(id(), NewSession::bare(uid.clone(), "default")).await.unwrap();
     (Arc::new(log), uid)
 }
 
 #[tokio::test]
 async fn a_journal_is_written_read_and_verified() {
     let (log, uid) = session().await;
-    let holder = Holder {
-        id: "a".to_owned(),
-        name: "host/1".to_owned(),
-    };
+    let holder = Holder { id: "a".to_owned(), name: "host/1".to_owned() };
     let fence = log.mint(&uid, id(), Fence::NONE, holder).await.unwrap();
     let mut head = Head::EMPTY;
     for n in 0..5 {
         let batch = Batch::link(head, vec![input(&n.to_string()).into()]).unwrap();
         head = log.append(&uid, id(), fence, &batch).await.unwrap();
     }
-    let records = log
-        .read(&uid, Seq::ZERO, ReadLimit::default(), Level::Committed)
-        .await
-        .unwrap();
+    let records = log.read(&uid, Seq::ZERO, ReadLimit::default(), Level::Committed).await.unwrap();
     assert_eq!(records.len(), 5);
     assert_eq!(records[4].head(), head);
-    let last = log
-        .verify(&uid, Head::EMPTY)
-        .map(Result::unwrap)
-        .collect::<Vec<_>>()
-        .await;
+    let last = log.verify(&uid, Head::EMPTY).map(Result::unwrap).collect::<Vec<_>>().await;
     assert_eq!(last.last(), Some(&Verified::Done(head)));
 }
 
@@ -63,10 +51,7 @@ async fn the_same_append_again_settles() {
     let head = log.append(&uid, first, Fence::NONE, &batch).await.unwrap();
     let next = Batch::link(head, vec![input("b").into()]).unwrap();
     log.append(&uid, id(), Fence::NONE, &next).await.unwrap();
-    assert_eq!(
-        log.append(&uid, first, Fence::NONE, &batch).await.unwrap(),
-        head
-    );
+    assert_eq!(log.append(&uid, first, Fence::NONE, &batch).await.unwrap(), head);
     let other = log.append(&uid, id(), Fence::NONE, &batch).await;
     assert!(matches!(other, Err(LogError::Conflict { .. })));
 }

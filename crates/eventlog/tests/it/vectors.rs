@@ -22,10 +22,7 @@ fn text(members: &JsonObject, key: &str) -> String {
 }
 
 fn file(name: &str) -> Vec<u8> {
-    let path = format!(
-        "{}/../../testdata/vectors/{name}",
-        env!("CARGO_MANIFEST_DIR")
-    );
+    let path = format!("{}/../../testdata/vectors/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -50,21 +47,12 @@ const JOURNALS: [&str; 6] = [
 fn journals_verify_and_any_change_is_named() {
     let verify = |lines: &[bytes::Bytes]| {
         let mut verifier = LineVerifier::default();
-        lines
-            .iter()
-            .try_for_each(|line| verifier.push(line))
-            .map(|()| verifier.finish())
+        lines.iter().try_for_each(|line| verifier.push(line)).map(|()| verifier.finish())
     };
     for name in JOURNALS {
-        let lines = vector_lines(&file(&format!("journals/{name}.json")))
-            .unwrap()
-            .unwrap();
+        let lines = vector_lines(&file(&format!("journals/{name}.json"))).unwrap().unwrap();
         let (head, attested) = verify(&lines).unwrap();
-        assert_eq!(
-            (head.seq.get(), attested),
-            (lines.len() as u64, false),
-            "{name}"
-        );
+        assert_eq!((head.seq.get(), attested), (lines.len() as u64, false), "{name}");
         for at in 0..lines.len() {
             let bad = |lines: &[bytes::Bytes]| match verify(lines) {
                 Err(mainspring_eventlog::LogError::Tampered { seq, .. }) => seq.get(),
@@ -72,9 +60,7 @@ fn journals_verify_and_any_change_is_named() {
             };
             let mut edited = lines.clone();
             let line = String::from_utf8(edited[at].to_vec()).unwrap();
-            edited[at] = line
-                .replacen("\"event\":{", "\"event\":{\"schema_version\":9,", 1)
-                .into();
+            edited[at] = line.replacen("\"event\":{", "\"event\":{\"schema_version\":9,", 1).into();
             assert_eq!(bad(&edited), at as u64 + 1, "{name}: edited");
             if at + 1 < lines.len() {
                 let mut dropped = lines.clone();
@@ -90,19 +76,12 @@ fn journals_verify_and_any_change_is_named() {
 
 #[test]
 fn canonical_records_have_their_bytes_and_hashes() {
-    for name in [
-        "canonical_record/recorded.json",
-        "canonical_record/derived.json",
-    ] {
+    for name in ["canonical_record/recorded.json", "canonical_record/derived.json"] {
         for case in cases(name) {
             let label = text(&case, "name");
             let event = reader::event_from_json(case["event"].clone()).unwrap();
             let bytes = canonical::event_bytes(&event).unwrap();
-            assert_eq!(
-                canonical::json_text(&case["event"]).unwrap().as_bytes(),
-                bytes,
-                "{label}"
-            );
+            assert_eq!(canonical::json_text(&case["event"]).unwrap().as_bytes(), bytes, "{label}");
             if let Some(Json::String(expected)) = case.get("canonical") {
                 let record = record_bytes(&bytes, None, Seq::new(1));
                 assert_eq!(String::from_utf8(record).unwrap(), *expected, "{label}");
@@ -135,10 +114,7 @@ fn numbers_have_their_text() {
 
 #[test]
 fn model_requests_have_their_hashes() {
-    for name in [
-        "model_input_hash/recorded.json",
-        "model_input_hash/derived.json",
-    ] {
+    for name in ["model_input_hash/recorded.json", "model_input_hash/derived.json"] {
         for case in cases(name) {
             let mut event = JsonObject::new();
             event.insert("kind".to_owned(), "EVENT_MODEL_CALL".into());
@@ -165,12 +141,7 @@ fn tool_arguments_are_accepted_or_refused() {
     for case in cases("tool_args/recorded.json") {
         let args = object(case["args"].clone());
         let valid = case["valid"] == Json::Bool(true);
-        assert_eq!(
-            normalise_args(Some(&args)).is_ok(),
-            valid,
-            "{}",
-            text(&case, "name")
-        );
+        assert_eq!(normalise_args(Some(&args)).is_ok(), valid, "{}", text(&case, "name"));
     }
     assert_eq!(normalise_args(None), Ok(None));
 }
