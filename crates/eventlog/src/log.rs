@@ -177,7 +177,8 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Guarantees
     /// On any error nothing is visible. Uid, create time, fences and notes are
-    /// kept; the fence starts at the highest one that was imported.
+    /// kept; the fence starts at the highest one that was imported. A row that
+    /// comes with the head takes the place of `row`.
     ///
     /// # Errors
     /// `AlreadyExists`; `Tampered` at the first bad record, or when the last
@@ -412,7 +413,7 @@ pub struct Page {
 }
 
 /// The row of an imported session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ImportRow {
     /// What it was created with.
     pub session: NewSession,
@@ -427,8 +428,9 @@ pub struct ImportRow {
 pub enum ImportRecord {
     /// A record.
     Record(StoredRecord),
-    /// The head that the records must end at; comes last, if at all.
-    Head(Head),
+    /// The head that the records must end at, and the row if it is known only
+    /// now; comes last, if at all.
+    Head(Head, Option<Box<ImportRow>>),
 }
 
 /// How far a verification is.
@@ -509,7 +511,7 @@ impl ImportCheck {
                 }
                 Ok(Some((record, event)))
             }
-            ImportRecord::Head(head) => {
+            ImportRecord::Head(head, _) => {
                 self.ended = true;
                 if head == self.chain.head() {
                     return Ok(None);

@@ -1,1 +1,23 @@
-//! From a session to running compute: leases, admission, turns.
+//! From a session to a harness that runs its turn.
+//!
+//! - [`Guard`] hands out one [`Lease`] per session: whoever holds it may drive.
+//! - A [`Placer`] turns a session into compute, a connection and a fence, in
+//!   the order in which a refusal costs least, and runs turns on it.
+//! - [`Harnesses`] routes names to placers.
+//!
+//! Placement knows no transport and no backend: a runtime gives an address, a
+//! connector turns it into a harness.
+
+mod connectors;
+mod error;
+mod guard;
+mod harnesses;
+mod history;
+mod placer;
+
+pub use connectors::Connectors;
+pub use error::PlacementError;
+pub use guard::{Guard, Lease, Operation};
+pub use harnesses::Harnesses;
+pub use history::JournalHistory;
+pub use placer::{Call, Placer, PlacerOptions, can_place};

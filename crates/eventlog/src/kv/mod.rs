@@ -29,7 +29,7 @@ use crate::log::{
 };
 use crate::view::SessionView;
 use committer::{Committer, Shared};
-use ops::{Op, OpError, Reply};
+use ops::{Op, OpError, Publish, Reply};
 
 /// The version of the stored form that this build writes and reads.
 pub const SCHEMA_VERSION: u64 = 1;
@@ -311,12 +311,14 @@ impl<E: Engine> EventLog for KvStore<E> {
         row: ImportRow,
         records: BoxStream<'static, Result<ImportRecord, LogError>>,
     ) -> Result<SessionRow, LogError> {
-        let uid = row.session.uid.clone();
-        let imported = self.import_staged(id, row, records).await;
+        // Records are kept under a name of the import's own: the uid may stand
+        // in the last line only, and nobody can see them before that.
+        let store = SessionUid::new(&format!("import-{id}")).expect("hex fits a uid");
+        let imported = self.import_staged(id, &store, row, records).await;
         if imported.is_err() {
             // Whatever was staged by this call goes; a later open removes the
             // rest if this process dies first.
-            self.unstage(id, &uid).await;
+            self.unstage(id, &store).await;
         }
         imported
     }
@@ -344,26 +346,25 @@ impl<E: Engine> KvStore<E> {
     async fn import_staged(
         &self,
         id: AppendId,
-        row: ImportRow,
+        store: &SessionUid,
+        mut row: ImportRow,
         mut records: BoxStream<'static, Result<ImportRecord, LogError>>,
     ) -> Result<SessionRow, LogError> {
-        let uid = row.session.uid.clone();
-        if row.session.project.is_empty() {
-            return Err(LogError::Invalid("a session has no project"));
-        }
-        let stage = |records| Op::Stage { id, uid: uid.clone(), records };
+        let stage = |records| Op::Stage { id, uid: store.clone(), records };
         let mut check = ImportCheck::new();
         let mut view = SessionView::default();
         let mut table = HashMap::new();
         let (mut page, mut bytes) = (Vec::new(), 0);
-        // Claims the uid before the first record, and shows that it is free.
+        // Shows whether this very import is done already.
         if let Reply::Row(published) = self.write(stage(Vec::new())).await? {
             return Ok(*published);
         }
         while let Some(item) = records.next().await {
-            let Some((record, event)) = check.check(item?)? else {
-                continue;
-            };
+            let item = item?;
+            if let ImportRecord::Head(_, Some(named)) = &item {
+                row = (**named).clone();
+            }
+            let Some((record, event)) = check.check(item)? else { continue };
             let size = record.canonical.len();
             if size > self.shared.limits.event_bytes_max {
                 return Err(LogError::TooLarge {
@@ -382,13 +383,8 @@ impl<E: Engine> KvStore<E> {
         }
         self.write(stage(page)).await?;
         debug_assert_eq!(view.head, check.head());
-        let op = Op::Publish {
-            id,
-            row: Box::new(row),
-            view: Box::new(view),
-            table,
-            fence: check.fence_max,
-        };
+        let (store, fence) = (store.clone(), check.fence_max);
+        let op = Op::Publish(Box::new(Publish { id, store, row, view, table, fence }));
         answer!(self.write(op).await, Row).map(|row| *row)
     }
 

@@ -67,19 +67,34 @@ pub(super) enum Op {
         uid: SessionUid,
         records: Vec<StoredRecord>,
     },
-    Publish {
-        id: AppendId,
-        row: Box<ImportRow>,
-        view: Box<SessionView>,
-        table: HashMap<ExecutionId, ExecutionView>,
-        fence: Fence,
-    },
+    Publish(Box<Publish>),
     /// Removes records that this operation staged (or any did, with no id), as
     /// many as one transaction should.
     Unstage {
         id: Option<AppendId>,
         uid: SessionUid,
     },
+}
+
+/// Makes staged records a session.
+#[derive(Debug)]
+pub(super) struct Publish {
+    pub(super) id: AppendId,
+    /// The name that they were staged under.
+    pub(super) store: SessionUid,
+    pub(super) row: ImportRow,
+    pub(super) view: SessionView,
+    pub(super) table: HashMap<ExecutionId, ExecutionView>,
+    pub(super) fence: Fence,
+}
+
+/// Starts the marker of an import that is done; the session's uid follows.
+const PUBLISHED: &str = "published:";
+
+/// The session that a staging marker was published as.
+fn published(marker: &[u8]) -> Option<SessionUid> {
+    let uid = std::str::from_utf8(marker).ok()?.strip_prefix(PUBLISHED)?;
+    SessionUid::new(uid).ok()
 }
 
 impl Op {
@@ -184,7 +199,7 @@ pub(super) struct Transaction<'a> {
 pub(super) fn settled(kv: &dyn KvRead, rows: &Rows, op: &Op) -> Result<Option<Reply>> {
     let reply = match op {
         Op::Create { id, session } => created(kv, rows, &session.uid, *id)?,
-        Op::Publish { id, row, .. } => created(kv, rows, &row.session.uid, *id)?,
+        Op::Publish(publish) => created(kv, rows, &publish.row.session.uid, publish.id)?,
         Op::Update { id, session, .. } => rows
             .find(kv, session)?
             .filter(|row| row.ops.update == id.to_string())
@@ -232,8 +247,7 @@ fn appended(kv: &dyn KvRead, row: &KvRow, id: AppendId, batch: &Batch) -> Result
     if row.row.view.head.seq < first.seq || first.seq < row.own_from() {
         return Ok(false);
     }
-    let Some(value) = kv.get(Space::Records, &keys::record(&row.row.session.uid, first.seq))?
-    else {
+    let Some(value) = kv.get(Space::Records, &keys::record(&row.store, first.seq))? else {
         return Ok(false);
     };
     let record = keys::decode_record(first.seq, &value)?;
@@ -263,9 +277,7 @@ impl Transaction<'_> {
                 self.annotate(session, *seq, *fence, key, value)
             }
             Op::Stage { id, uid, records } => self.stage(*id, uid, records),
-            Op::Publish { id, row, view, table, fence } => {
-                self.publish(*id, row, view, table, *fence)
-            }
+            Op::Publish(publish) => self.publish(publish),
             Op::Unstage { id, uid } => self.unstage(*id, uid),
         }
     }
@@ -278,8 +290,7 @@ impl Transaction<'_> {
     }
 
     fn refuse_taken(&self, uid: &SessionUid) -> Result<()> {
-        let staged = self.kv.get(Space::Staging, &keys::row(uid))?.is_some();
-        if staged || self.rows.find(self.kv, uid)?.is_some() {
+        if self.rows.find(self.kv, uid)?.is_some() {
             return Err(LogError::AlreadyExists(uid.clone()).into());
         }
         Ok(())
@@ -298,6 +309,7 @@ impl Transaction<'_> {
                 parent: None,
                 view: SessionView::default(),
             },
+            store: session.uid.clone(),
             segments: Vec::new(),
             ops: Ops { create: id.to_string(), ..Ops::default() },
         })
@@ -376,11 +388,11 @@ impl Transaction<'_> {
         fence: Fence,
         batch: &Batch,
     ) -> Result<SessionRow> {
-        let uid = kv.row.session.uid.clone();
+        let store = kv.store.clone();
         // The fold comes first: if it is refused, nothing was written.
         let mut table = Table {
             kv: self.kv,
-            uid: &uid,
+            uid: &store,
             segments: &kv.segments,
             changed: HashMap::new(),
             failed: None,
@@ -398,7 +410,7 @@ impl Transaction<'_> {
         let commit_time = rfc3339(self.now);
         self.wrote = true;
         for view in changed.values() {
-            let key = keys::execution(&uid, &view.id);
+            let key = keys::execution(&store, &view.id);
             self.kv.put(Space::Executions, &key, &row::encode_execution(view))?;
         }
         for (index, linked) in batch.linked().iter().enumerate() {
@@ -409,7 +421,7 @@ impl Transaction<'_> {
                 notes.insert(APPEND_ID.to_owned(), id.to_string());
             }
             let value = keys::encode_record(record, fence, &notes);
-            self.kv.put(Space::Records, &keys::record(&uid, record.seq), &value)?;
+            self.kv.put(Space::Records, &keys::record(&store, record.seq), &value)?;
         }
         kv.row.update_time = self.now;
         let answer = kv.row.clone();
@@ -501,10 +513,10 @@ impl Transaction<'_> {
         if seq < kv.own_from() || seq > kv.row.view.head.seq {
             return Err(LogError::Invalid("there is no such record of this session").into());
         }
-        let record_key = keys::record(session, seq);
+        let record_key = keys::record(&kv.store, seq);
         let stored = self.kv.get(Space::Records, &record_key)?;
         let stored = stored.ok_or_else(|| LogError::Corrupt { what: format!("record {seq}") })?;
-        let note_key = keys::note(session, seq, key);
+        let note_key = keys::note(&kv.store, seq, key);
         let taken = keys::decode_record(seq, &stored)?.notes.contains_key(key)
             || self.kv.get(Space::Notes, &note_key)?.is_some();
         if taken {
@@ -515,48 +527,52 @@ impl Transaction<'_> {
         Ok(Reply::Done)
     }
 
-    fn stage(&mut self, id: AppendId, uid: &SessionUid, records: &[StoredRecord]) -> Result<Reply> {
-        let marker = self.kv.get(Space::Staging, &keys::row(uid))?;
-        if let Some(published) = created(self.kv, self.rows, uid, id)? {
-            return Ok(published);
-        }
-        let mine = marker.as_deref() == Some(id.to_string().as_bytes());
-        if !mine && (marker.is_some() || self.rows.find(self.kv, uid)?.is_some()) {
-            return Err(LogError::AlreadyExists(uid.clone()).into());
+    fn stage(
+        &mut self,
+        id: AppendId,
+        store: &SessionUid,
+        records: &[StoredRecord],
+    ) -> Result<Reply> {
+        let marker = self.kv.get(Space::Staging, &keys::row(store))?;
+        if let Some(uid) = marker.as_deref().and_then(published) {
+            // This very import is done: its records are a session's now.
+            let row = self.rows.load(self.kv, &uid)?;
+            return Ok(Reply::Row(Box::new(row.row)));
         }
         self.wrote = true;
-        self.kv.put(Space::Staging, &keys::row(uid), id.to_string().as_bytes())?;
+        if marker.is_none() {
+            self.kv.put(Space::Staging, &keys::row(store), id.to_string().as_bytes())?;
+        }
         for record in records {
             let value = keys::encode_record(record, record.fence, &record.notes);
-            self.kv.put(Space::Records, &keys::record(uid, record.seq), &value)?;
+            self.kv.put(Space::Records, &keys::record(store, record.seq), &value)?;
         }
         Ok(Reply::Done)
     }
 
-    fn publish(
-        &mut self,
-        id: AppendId,
-        row: &ImportRow,
-        view: &SessionView,
-        table: &HashMap<ExecutionId, ExecutionView>,
-        fence: Fence,
-    ) -> Result<Reply> {
+    fn publish(&mut self, publish: &Publish) -> Result<Reply> {
+        let Publish { id, store, row, view, table, fence } = publish;
         let uid = &row.session.uid;
-        let marker = self.kv.get(Space::Staging, &keys::row(uid))?;
-        if marker.as_deref() != Some(id.to_string().as_bytes()) {
-            return Err(LogError::AlreadyExists(uid.clone()).into());
+        if row.session.project.is_empty() {
+            return Err(LogError::Invalid("a session has no project").into());
         }
-        self.kv.delete(Space::Staging, &keys::row(uid))?;
+        self.refuse_taken(uid)?;
+        let marker = self.kv.get(Space::Staging, &keys::row(store))?;
+        if marker.as_deref() != Some(id.to_string().as_bytes()) {
+            return Err(LogError::Invalid("nothing was staged by this import").into());
+        }
+        self.kv.put(Space::Staging, &keys::row(store), format!("{PUBLISHED}{uid}").as_bytes())?;
         let created = row.create_time.unwrap_or(self.now);
         let now = std::mem::replace(&mut self.now, created);
-        let mut kv = self.new_row(id, &row.session)?;
+        let mut kv = self.new_row(*id, &row.session)?;
         self.now = now;
+        kv.store.clone_from(store);
         kv.row.update_time = now;
         kv.row.parent.clone_from(&row.parent);
-        kv.row.fence.fence = fence;
-        kv.row.view = view.clone();
+        kv.row.fence.fence = *fence;
+        kv.row.view.clone_from(view);
         for execution in table.values() {
-            let key = keys::execution(uid, &execution.id);
+            let key = keys::execution(store, &execution.id);
             self.kv.put(Space::Executions, &key, &row::encode_execution(execution))?;
         }
         let answer = kv.row.clone();
@@ -569,7 +585,8 @@ impl Transaction<'_> {
         let Some(marker) = self.kv.get(Space::Staging, &keys::row(uid))? else {
             return Ok(Reply::Done);
         };
-        if id.is_some_and(|id| marker != id.to_string().as_bytes()) {
+        if published(&marker).is_some() || id.is_some_and(|id| marker != id.to_string().as_bytes())
+        {
             return Ok(Reply::Done);
         }
         let prefix = keys::session_prefix(uid);
@@ -596,7 +613,7 @@ fn inherited(parent: &KvRow, at: Seq) -> Vec<Segment> {
         }
     }
     if at >= parent.own_from() {
-        segments.push(Segment { uid: parent.row.session.uid.clone(), upto: at.get() });
+        segments.push(Segment { uid: parent.store.clone(), upto: at.get() });
     }
     segments
 }

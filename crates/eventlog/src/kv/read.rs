@@ -55,7 +55,7 @@ pub(super) fn records(
     let mut from = from.max(Seq::new(1));
     let mut out: Vec<StoredRecord> = Vec::new();
     let mut bytes = 0;
-    let own = &row.row.session.uid;
+    let own = &row.store;
     let inherited = row.segments.iter().map(|s| (&s.uid, Seq::new(s.upto), true));
     for (uid, upto, inherited) in inherited.chain([(own, head, false)]) {
         if from > upto {
@@ -65,8 +65,7 @@ pub(super) fn records(
         let mut damaged = None;
         let range = (keys::record(uid, from), keys::record(uid, upto.next()));
         kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
-            let seq =
-                key.last_chunk::<8>().map_or(Seq::ZERO, |seq| Seq::new(u64::from_be_bytes(*seq)));
+            let seq = key_seq(key);
             match keys::decode_record(seq, value) {
                 Ok(record) => {
                     bytes += record.canonical.len();
@@ -144,22 +143,37 @@ fn each_event(
     Ok(())
 }
 
-/// The view of one execution of `uid` within `range`, folded from its records.
+/// The view of one execution within a range of the records kept under `store`.
 pub(super) fn refold_execution(
     kv: &dyn KvRead,
-    uid: &SessionUid,
+    store: &SessionUid,
     id: &ExecutionId,
     (from, to): (Seq, Seq),
 ) -> Result<Option<ExecutionView>, OpError> {
-    let row = load_row(kv, uid)?;
     let mut events = Vec::new();
-    each_event(kv, &row, from, to, |record, event| {
-        if event.execution_id.as_ref() == Some(id) {
-            events.push((record.seq, event));
+    let mut failed = None;
+    let range = (keys::record(store, from), keys::record(store, to.next()));
+    kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
+        let seq = key_seq(key);
+        match keys::decode_record(seq, value).and_then(|record| record.event()) {
+            Ok(event) if event.execution_id.as_ref() == Some(id) => events.push((seq, event)),
+            Ok(_) => {}
+            Err(error) => {
+                failed = Some(error);
+                return ControlFlow::Break(());
+            }
         }
-        Ok(())
+        ControlFlow::Continue(())
     })?;
-    Ok(ExecutionView::refold(id, events.iter().map(|(seq, event)| (*seq, event))))
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(ExecutionView::refold(id, events.iter().map(|(seq, event)| (*seq, event)))),
+    }
+}
+
+/// The position at the end of a record's key.
+fn key_seq(key: &[u8]) -> Seq {
+    key.last_chunk::<8>().map_or(Seq::ZERO, |seq| Seq::new(u64::from_be_bytes(*seq)))
 }
 
 /// The view of a session as it was at `at`.

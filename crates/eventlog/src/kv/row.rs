@@ -21,13 +21,16 @@ use crate::view::{
 #[derive(Debug, Clone)]
 pub(super) struct KvRow {
     pub(super) row: SessionRow,
+    /// The name that the session's own records are kept under: its uid, or the
+    /// name that an import staged them under.
+    pub(super) store: SessionUid,
     /// Whose records hold which part of the journal, before this session's own.
     pub(super) segments: Vec<Segment>,
     /// Ids of the last operations, so that the same again answers the same.
     pub(super) ops: Ops,
 }
 
-/// Records up to `upto` are stored under `uid`.
+/// Records up to `upto` are kept under `uid`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Segment {
     #[serde(with = "text")]
@@ -58,7 +61,7 @@ impl KvRow {
         self.segments
             .iter()
             .find(|segment| seq.get() <= segment.upto)
-            .map_or(&self.row.session.uid, |segment| &segment.uid)
+            .map_or(&self.store, |segment| &segment.uid)
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -124,6 +127,8 @@ struct StoredRow {
     holder: Option<(String, String)>,
     since: Option<(i64, u32)>,
     parent: Option<(String, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
     segments: Vec<Segment>,
     ops: Ops,
     view: StoredView,
@@ -233,6 +238,7 @@ impl From<&KvRow> for StoredRow {
             holder: fence.holder.clone().map(|h| (h.id, h.name)),
             since: fence.since.map(time_out),
             parent: parent.as_ref().map(|(uid, seq)| (uid.to_string(), seq.get())),
+            store: (kv.store != s.uid).then(|| kv.store.to_string()),
             segments: kv.segments.clone(),
             ops: kv.ops.clone(),
             view: StoredView::from(view),
@@ -246,10 +252,16 @@ impl StoredRow {
             Some((parent, seq)) => Some((SessionUid::new(&parent).ok()?, Seq::new(seq))),
             None => None,
         };
+        let uid = SessionUid::new(&self.uid).ok()?;
+        let store = match self.store {
+            Some(store) => SessionUid::new(&store).ok()?,
+            None => uid.clone(),
+        };
         Some(KvRow {
+            store,
             row: SessionRow {
                 session: NewSession {
-                    uid: SessionUid::new(&self.uid).ok()?,
+                    uid,
                     project: self.project,
                     name: self.name,
                     harness: self.harness,

@@ -1,0 +1,390 @@
+//! Placing one harness's sessions and running their turns.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mainspring_api::{
+    AppendId, Capabilities, Descriptor, Entropy, Fence, Fidelity, Harness, HarnessConnection,
+    HarnessConnector, HarnessError, Head, Incarnation, Lifecycle, LifecycleKind, LogRecord,
+    ModelProvider, Resumability, Runtime, RuntimeCapabilities, SessionSpec, SessionUid, Signal,
+    SnapshotRef,
+};
+use mainspring_controller::{
+    Controller, ControllerError, Executed, Expected, Journal, Observer, Options, Turn,
+};
+use mainspring_eventlog::{Holder, SessionRow};
+use tokio::time::{Duration, Instant};
+
+use crate::error::PlacementError;
+use crate::guard::Lease;
+use crate::history::JournalHistory;
+
+/// How long a harness may take to be reached and to describe itself at admission.
+const ADMISSION_MAX: Duration = Duration::from_secs(10);
+
+/// Whether a runtime can run a harness: a memory harness needs memory snapshots.
+#[must_use]
+pub fn can_place(harness: &Capabilities, runtime: &RuntimeCapabilities) -> bool {
+    match harness.resumability {
+        Resumability::StatelessReplay => true,
+        Resumability::RequiresMemorySnapshot => runtime.memory_snapshot,
+    }
+}
+
+/// How a placer is set up.
+#[derive(Debug, Clone)]
+pub struct PlacerOptions {
+    /// The harness's name on this host, as it is recorded.
+    pub name: String,
+    /// Where it runs.
+    pub runtime: Arc<dyn Runtime>,
+    /// How it is reached.
+    pub connector: Arc<dyn HarnessConnector>,
+    /// Answers its model calls.
+    pub model: Arc<dyn ModelProvider>,
+    /// The id that it must describe itself with; empty means any.
+    pub descriptor_id: String,
+    /// Who mints fences: this incarnation of the host process.
+    pub holder: Holder,
+    /// Source of ids.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// Places the sessions of one harness.
+#[derive(Debug)]
+pub struct Placer {
+    options: PlacerOptions,
+    /// What the harness last said of itself, where that cannot change behind
+    /// its address: it lets a refusal come before compute is started.
+    described: Mutex<Option<Descriptor>>,
+}
+
+/// What bounds and observes one call.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// When it must have ended.
+    pub deadline: Option<Instant>,
+    /// Set when the caller goes away; it counts until the turn begins.
+    pub gone: Signal<()>,
+    /// Is told of records and deltas.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// Compute that a turn can run on, under a fence.
+struct Placed {
+    connection: HarnessConnection,
+    fence: Fence,
+}
+
+impl Placer {
+    /// A placer.
+    #[must_use]
+    pub fn new(options: PlacerOptions) -> Arc<Self> {
+        Arc::new(Self { options, described: Mutex::new(None) })
+    }
+
+    /// The harness's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.options.runtime
+    }
+
+    /// Runs a new turn on the session's compute.
+    ///
+    /// # Errors
+    /// In the order of cost: an open approval, an unplaceable harness, no
+    /// compute, no connection, a moved head; until then neither fence nor
+    /// record exists. Then the controller's.
+    ///
+    /// # Cancellation
+    /// A dropped future leaves a turn that can be resumed.
+    pub async fn exec(
+        &self,
+        lease: &Lease,
+        journal: &Journal,
+        mut turn: Turn,
+        call: Call,
+    ) -> Result<Executed, PlacementError> {
+        let row = open(lease, journal).await?;
+        if let Some((execution, _)) = row.view.open_gate() {
+            return Err(ControllerError::ApprovalBlocked(execution.id.clone()).into());
+        }
+        let head = row.view.head;
+        turn.expected = Expected::At(head);
+        turn.deadline = call.deadline;
+        let placed = self.place(journal, &row, None, &call).await?;
+        let controller = self.controller(journal, placed.fence, &call).await?;
+        let harness = placed.connection.harness();
+        let result = controller.exec(&harness, turn).await;
+        self.close(journal.uid(), placed.connection).await;
+        Ok(result?)
+    }
+
+    /// Brings the session's compute back and finishes its interrupted turn.
+    /// Records that it was resumed, under the same fence.
+    ///
+    /// # Errors
+    /// As [`Placer::exec`]; a failed resume leaves no resume record.
+    pub async fn resume(
+        &self,
+        lease: &Lease,
+        journal: &Journal,
+        call: Call,
+    ) -> Result<(), PlacementError> {
+        let row = open(lease, journal).await?;
+        if row.view.open_gate().is_some() {
+            return Err(ControllerError::Unsupported("resume of a turn with an approval").into());
+        }
+        let from = checkpoint(&row);
+        let placed = self.place(journal, &row, Some(&from), &call).await?;
+        let controller = self.controller(journal, placed.fence, &call).await?;
+        let harness = placed.connection.harness();
+        let resumed = controller.resume(&harness, call.deadline).await;
+        self.close(journal.uid(), placed.connection).await;
+        resumed.result?;
+        let body = Lifecycle { kind: LifecycleKind::Resume, ..Lifecycle::default() };
+        controller.record_lifecycle(body).await?;
+        Ok(())
+    }
+
+    /// Frees the session's compute and records what was captured.
+    ///
+    /// The fence comes first, so that no other host's running compute is torn down.
+    ///
+    /// # Errors
+    /// The first failure; then nothing is recorded, and a retry works.
+    pub async fn suspend(
+        &self,
+        lease: &Lease,
+        journal: &Journal,
+        call: Call,
+    ) -> Result<LogRecord, PlacementError> {
+        let row = open(lease, journal).await?;
+        let fence = self.acquire(journal, &row).await?;
+        let head = row.view.head.seq;
+        let snapshot =
+            self.options.runtime.snapshot(journal.uid(), head, Fidelity::External).await?;
+        let controller = self.controller(journal, fence, &call).await?;
+        let body = Lifecycle { kind: LifecycleKind::Suspend, snapshot, ..Lifecycle::default() };
+        Ok(controller.record_lifecycle(body).await?)
+    }
+
+    /// Checks that sessions of this harness can be placed at all.
+    ///
+    /// # Errors
+    /// An unreachable or unplaceable harness; nothing was placed or recorded.
+    pub async fn admit(
+        &self,
+        journal: &Journal,
+        call: &Call,
+    ) -> Result<Descriptor, PlacementError> {
+        let spec = self.spec(None);
+        if let Some(descriptor) = self.known_descriptor(&spec).await? {
+            self.check(&descriptor)?;
+            return Ok(descriptor);
+        }
+        let row = journal.open().await?;
+        let (connection, descriptor) = self.connect(journal, &row, None, call).await?;
+        self.close(journal.uid(), connection).await;
+        Ok(descriptor)
+    }
+
+    /// Compute, connection, descriptor, fence: in the order of cost.
+    async fn place(
+        &self,
+        journal: &Journal,
+        row: &SessionRow,
+        restore: Option<&SnapshotRef>,
+        call: &Call,
+    ) -> Result<Placed, PlacementError> {
+        if let Some(descriptor) = self.known_descriptor(&self.spec(Some(journal.uid()))).await? {
+            self.check(&descriptor)?;
+        }
+        let (connection, _descriptor) = self.connect(journal, row, restore, call).await?;
+        let fenced = match call.gone.get() {
+            Some(()) => Err(PlacementError::AdmissionInterrupted { out_of_time: false }),
+            None => self.acquire(journal, row).await,
+        };
+        match fenced {
+            Ok(fence) => Ok(Placed { connection, fence }),
+            Err(error) => {
+                self.close(journal.uid(), connection).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// A descriptor that is known without compute.
+    async fn known_descriptor(
+        &self,
+        spec: &SessionSpec,
+    ) -> Result<Option<Descriptor>, PlacementError> {
+        if let Some(probed) = self.options.runtime.probe(spec).await? {
+            return Ok(Some(probed));
+        }
+        Ok(self.described.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    async fn connect(
+        &self,
+        journal: &Journal,
+        row: &SessionRow,
+        restore: Option<&SnapshotRef>,
+        call: &Call,
+    ) -> Result<(HarnessConnection, Descriptor), PlacementError> {
+        let spec = self.spec(Some(&row.session.uid));
+        let history = JournalHistory::new(journal);
+        let runtime = &self.options.runtime;
+        let reach = async {
+            let incarnation = match restore {
+                None => runtime.create(&spec, history).await?,
+                Some(from) => runtime.restore(from, &spec, history).await?,
+            };
+            let connection = self.options.connector.connect(&incarnation).await?;
+            Ok::<_, PlacementError>((incarnation, connection))
+        };
+        let (incarnation, connection) = self.bounded(call, None, reach).await??;
+        match self.describe(&incarnation, connection.harness(), call).await {
+            Ok(descriptor) => Ok((connection, descriptor)),
+            Err(error) => {
+                self.close(journal.uid(), connection).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn describe(
+        &self,
+        incarnation: &Incarnation,
+        harness: Arc<dyn Harness>,
+        call: &Call,
+    ) -> Result<Descriptor, PlacementError> {
+        let bound = Instant::now() + ADMISSION_MAX;
+        let described = self.bounded(call, Some(bound), harness.describe()).await?;
+        let name = || self.options.name.clone();
+        let descriptor = described.map_err(|source| match source {
+            HarnessError::Unavailable { .. } | HarnessError::Deadline { .. } => {
+                PlacementError::HarnessUnavailable { harness: name(), source }
+            }
+            source => PlacementError::HarnessDescribeFailed { harness: name(), source },
+        })?;
+        self.check(&descriptor)?;
+        if !incarnation.live_describer {
+            *self.described.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(descriptor.clone());
+        }
+        Ok(descriptor)
+    }
+
+    /// Waits for `step` no longer than the call, its caller, or `bound` lasts.
+    async fn bounded<T>(
+        &self,
+        call: &Call,
+        bound: Option<Instant>,
+        step: impl Future<Output = T>,
+    ) -> Result<T, PlacementError> {
+        let until = |at: Option<Instant>| async move {
+            match at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = call.gone.wait() => {
+                Err(PlacementError::AdmissionInterrupted { out_of_time: false })
+            }
+            () = until(call.deadline) => {
+                Err(PlacementError::AdmissionInterrupted { out_of_time: true })
+            }
+            () = until(bound) => Err(PlacementError::HarnessUnavailable {
+                harness: self.options.name.clone(),
+                source: HarnessError::Deadline {
+                    message: format!("no answer within {} s", ADMISSION_MAX.as_secs()),
+                },
+            }),
+            value = step => Ok(value),
+        }
+    }
+
+    /// The descriptor's id comes before its capabilities: a foreign harness is
+    /// not judged by what it can do.
+    fn check(&self, descriptor: &Descriptor) -> Result<(), PlacementError> {
+        let expected = &self.options.descriptor_id;
+        if !expected.is_empty() && *expected != descriptor.id {
+            return Err(PlacementError::DescriptorMismatch {
+                expected: expected.clone(),
+                actual: descriptor.id.clone(),
+            });
+        }
+        if can_place(&descriptor.capabilities, &self.options.runtime.capabilities()) {
+            return Ok(());
+        }
+        Err(PlacementError::Unplaceable {
+            harness: self.options.name.clone(),
+            runtime: self.options.runtime.name(),
+        })
+    }
+
+    /// A fence, only if the head has not moved: a losing call stops nobody.
+    async fn acquire(&self, journal: &Journal, row: &SessionRow) -> Result<Fence, PlacementError> {
+        let id = AppendId::random(&*self.options.entropy);
+        let head: Head = row.view.head;
+        let holder = self.options.holder.clone();
+        let log = journal.log();
+        Ok(log.acquire_if_head(journal.uid(), id, row.fence.fence, head, holder).await?)
+    }
+
+    async fn controller(
+        &self,
+        journal: &Journal,
+        fence: Fence,
+        call: &Call,
+    ) -> Result<Controller, PlacementError> {
+        let options = Options {
+            session: Some(journal.uid().clone()),
+            fence: Some(fence),
+            holder: self.options.holder.clone(),
+            harness: self.options.name.clone(),
+            model: Arc::clone(&self.options.model),
+            observer: Arc::clone(&call.observer),
+            entropy: Arc::clone(&self.options.entropy),
+        };
+        Ok(Controller::new(journal.clone(), options).await?)
+    }
+
+    fn spec(&self, uid: Option<&SessionUid>) -> SessionSpec {
+        SessionSpec {
+            uid: uid.cloned(),
+            harness: self.options.name.clone(),
+            ..SessionSpec::default()
+        }
+    }
+
+    async fn close(&self, session: &SessionUid, connection: HarnessConnection) {
+        if let Err(error) = connection.close().await {
+            tracing::warn!(session = %session, error = %error, "harness connection not closed");
+        }
+    }
+}
+
+/// The row at a verified head.
+async fn open(lease: &Lease, journal: &Journal) -> Result<SessionRow, PlacementError> {
+    debug_assert_eq!(lease.session(), journal.uid(), "a lease is for its own session");
+    Ok(journal.open().await?)
+}
+
+/// What the session's compute is brought back from.
+fn checkpoint(row: &SessionRow) -> SnapshotRef {
+    let uid = row.session.uid.as_str();
+    let own = row.view.last_suspend.as_ref().filter(|suspend| suspend.snapshot.local == uid);
+    own.map_or_else(
+        || SnapshotRef { local: uid.to_owned(), ..SnapshotRef::default() },
+        |suspend| suspend.snapshot.clone(),
+    )
+}

@@ -1,0 +1,179 @@
+//! From a turn that the host owns to the streams that watch it.
+//!
+//! The turn never waits for a watcher: its queue is bounded and drops the
+//! oldest. A watcher that fell behind sees the gap by position and reads the
+//! missing records from the log, so no record is lost and none comes twice;
+//! only deltas, which are not recorded, can be.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::stream;
+use mainspring_api::{
+    BoxStream, Condition, Delta, ExecUpdate, LogRecord, Seq, Session, SessionUid, SessionsError,
+    Signal,
+};
+use mainspring_controller::Observer;
+use mainspring_eventlog::{EventLog, Level, ReadLimit, StoredRecord};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::service::log_failed;
+
+/// Updates that a watcher may lag behind before it reads from the log.
+const FEED_MAX: usize = 512;
+
+#[derive(Debug, Clone)]
+enum Update {
+    Record(Arc<LogRecord>),
+    Delta(Delta),
+    /// The turn is over at this position; a session to show last, or why it failed.
+    Done(Seq, Result<Option<Box<Session>>, SessionsError>),
+}
+
+/// The turn's side.
+#[derive(Debug)]
+pub(crate) struct Feed(broadcast::Sender<Update>);
+
+impl Feed {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(broadcast::Sender::new(FEED_MAX)))
+    }
+
+    /// The turn is over, its last record at `head`. Comes after every record,
+    /// so it is never dropped.
+    pub(crate) fn finish(&self, head: Seq, result: Result<Option<Box<Session>>, SessionsError>) {
+        let _ = self.0.send(Update::Done(head, result));
+    }
+
+    /// A stream that starts with `first` and goes on with the records after
+    /// `after`. `gone` is set when it is dropped.
+    pub(crate) fn watch(
+        &self,
+        log: Arc<dyn EventLog>,
+        session: SessionUid,
+        after: Seq,
+        first: Option<Box<Session>>,
+        gone: Signal<()>,
+    ) -> BoxStream<'static, Result<ExecUpdate, SessionsError>> {
+        let watcher = Watcher {
+            updates: self.0.subscribe(),
+            log,
+            session,
+            last: after,
+            ready: first.map(|session| Ok(ExecUpdate::Session(session))).into_iter().collect(),
+            behind: None,
+            finishing: None,
+            ended: false,
+            _gone: SetOnDrop(gone),
+        };
+        Box::pin(stream::unfold(watcher, Watcher::next))
+    }
+}
+
+impl Observer for Feed {
+    fn on_record(&self, record: &LogRecord) {
+        let _ = self.0.send(Update::Record(Arc::new(record.clone())));
+    }
+
+    fn on_delta(&self, delta: Delta) {
+        let _ = self.0.send(Update::Delta(delta));
+    }
+}
+
+struct SetOnDrop(Signal<()>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.set(());
+    }
+}
+
+type Item = Result<ExecUpdate, SessionsError>;
+
+struct Watcher {
+    updates: broadcast::Receiver<Update>,
+    log: Arc<dyn EventLog>,
+    session: SessionUid,
+    /// The last position that was handed out.
+    last: Seq,
+    ready: VecDeque<Item>,
+    /// Records up to here are to be read from the log.
+    behind: Option<Seq>,
+    finishing: Option<Result<Option<Box<Session>>, SessionsError>>,
+    ended: bool,
+    _gone: SetOnDrop,
+}
+
+impl Watcher {
+    async fn next(mut self) -> Option<(Item, Self)> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some((item, self));
+            }
+            if self.ended {
+                return None;
+            }
+            if let Some(upto) = self.behind {
+                self.catch_up(upto).await;
+            } else if let Some(result) = self.finishing.take() {
+                self.ended = true;
+                match result {
+                    Ok(session) => self.ready.extend(session.map(|s| Ok(ExecUpdate::Session(s)))),
+                    Err(error) => self.ready.push_back(Err(error)),
+                }
+            } else {
+                self.receive().await;
+            }
+        }
+    }
+
+    async fn receive(&mut self) {
+        match self.updates.recv().await {
+            Ok(Update::Record(record)) if record.seq <= self.last => {}
+            Ok(Update::Record(record)) if record.seq == self.last.next() => {
+                self.last = record.seq;
+                self.ready.push_back(Ok(ExecUpdate::Record(Box::new((*record).clone()))));
+            }
+            Ok(Update::Record(record)) => self.behind = Some(record.seq),
+            Ok(Update::Delta(delta)) => self.ready.push_back(Ok(ExecUpdate::Delta(delta))),
+            Ok(Update::Done(head, result)) => {
+                self.behind = Some(head);
+                self.finishing = Some(result);
+            }
+            // The next update says by its position what was missed.
+            Err(RecvError::Lagged(_)) => {}
+            // The turn's task died without a word; the log says how far it got.
+            Err(RecvError::Closed) => {
+                let message = "the turn's task ended without a result";
+                self.finishing = Some(Err(SessionsError::new(Condition::Internal, message)));
+            }
+        }
+    }
+
+    /// Reads one page of what was missed.
+    async fn catch_up(&mut self, upto: Seq) {
+        let from = self.last.next();
+        if from > upto {
+            self.behind = None;
+            return;
+        }
+        let page = self.log.read(&self.session, from, ReadLimit::default(), Level::Committed).await;
+        let records = page.and_then(|page| {
+            page.iter().map(StoredRecord::to_record).collect::<Result<Vec<_>, _>>()
+        });
+        match records {
+            Ok(records) if records.is_empty() => self.behind = None,
+            Ok(records) => {
+                for record in records.into_iter().take_while(|record| record.seq <= upto) {
+                    self.last = record.seq;
+                    self.ready.push_back(Ok(ExecUpdate::Record(Box::new(record))));
+                }
+            }
+            Err(error) => {
+                self.behind = None;
+                self.finishing = Some(Err(log_failed(error).on(&self.session)));
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Finding, verifying, exporting and importing, over the service's own log.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use mainspring_api::{
+    AppendId, BoxStream, Bytes, Caller, FindRequest, Head, ImportRequest, ListPage, Operations,
+    Session, SessionUid, SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
+};
+use mainspring_eventlog::export::{Line, head_line, parse_line, record_line};
+use mainspring_eventlog::{
+    ImportRecord, ImportRow, Level, ListQuery, LogError, NewSession, SessionRow, Verified,
+    page_token,
+};
+
+use crate::convert;
+use crate::replay::Pages;
+use crate::service::{Service, invalid, log_failed, owner};
+
+/// The size of a page that was asked for.
+pub(crate) fn page_size(asked: i32) -> usize {
+    match usize::try_from(asked) {
+        Ok(0) | Err(_) => 50,
+        Ok(size) => size.min(500),
+    }
+}
+
+impl Service {
+    pub(crate) async fn list_page(
+        &self,
+        mut query: ListQuery,
+        token: &str,
+    ) -> Result<ListPage, SessionsError> {
+        if !token.is_empty() {
+            let key = page_token::decode(token);
+            query.after = Some(key.ok_or_else(|| invalid("page_token is not one"))?);
+        }
+        let page = self.log().list(query, Level::Committed).await.map_err(log_failed)?;
+        Ok(ListPage {
+            sessions: page.rows.into_iter().map(convert::session).collect(),
+            next_page_token: page.next.as_ref().map(page_token::encode).unwrap_or_default(),
+        })
+    }
+}
+
+#[async_trait]
+impl Operations for Service {
+    async fn find(&self, caller: &Caller, request: FindRequest) -> Result<ListPage, SessionsError> {
+        let query = ListQuery {
+            project: self.inner.project(&request.project).to_owned(),
+            owner: request.owner.or_else(|| owner(caller)),
+            states: request.states,
+            harness: request.harness,
+            labels: request.labels,
+            page_size: page_size(request.page_size),
+            after: None,
+        };
+        self.list_page(query, &request.page_token).await
+    }
+
+    async fn verify(
+        &self,
+        _caller: &Caller,
+        request: VerifyRequest,
+    ) -> Result<BoxStream<'static, Result<VerifyProgress, SessionsError>>, SessionsError> {
+        let uid = request.session;
+        self.inner.find(&uid).await?;
+        let steps = self.log().verify(&uid, Head::EMPTY);
+        Ok(Box::pin(steps.map(move |step| match step {
+            Ok(Verified::Checked { seq, head }) => {
+                Ok(VerifyProgress::Checked { records: seq.get(), total: head.get() })
+            }
+            Ok(Verified::Done(head)) => expect(head, request.expect_head, &uid),
+            Err(error) => Err(log_failed(error).on(&uid)),
+        })))
+    }
+
+    async fn export(
+        &self,
+        _caller: &Caller,
+        session: &SessionUid,
+    ) -> Result<BoxStream<'static, Result<Bytes, SessionsError>>, SessionsError> {
+        let row = self.inner.find(session).await?;
+        let head = row.view.head;
+        let pages = Pages::of(Arc::clone(self.log()), session.clone(), head.seq);
+        let state = Export { pages, row: Some(row) };
+        Ok(Box::pin(stream::unfold(state, Export::next)))
+    }
+
+    async fn import(
+        &self,
+        caller: &Caller,
+        request: ImportRequest,
+        lines: BoxStream<'static, Result<Bytes, SessionsError>>,
+    ) -> Result<Session, SessionsError> {
+        let row = self.import_row(caller, request);
+        let id = AppendId::random(&*self.inner.options.entropy);
+        let project = self.inner.options.project.clone();
+        let lines = Lines { lines, number: 0, project };
+        let failed: Arc<Mutex<Option<SessionsError>>> = Arc::default();
+        let records = lines.records(Arc::clone(&failed));
+        match self.log().import(id, row, records).await {
+            Ok(row) => Ok(convert::session(row)),
+            Err(error) => {
+                let own = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Err(own.unwrap_or_else(|| log_failed(error)))
+            }
+        }
+    }
+}
+
+impl Service {
+    /// The row of a journal that names none.
+    fn import_row(&self, caller: &Caller, request: ImportRequest) -> ImportRow {
+        let entropy = &*self.inner.options.entropy;
+        let uid = request.session.unwrap_or_else(|| SessionUid::random(entropy));
+        let mut session = NewSession::bare(uid, self.inner.project(&request.project));
+        session.name = request.name;
+        session.harness = request.harness;
+        session.owner = owner(caller);
+        ImportRow { session, create_time: None, parent: None }
+    }
+}
+
+fn expect(
+    head: Head,
+    expected: Option<Head>,
+    uid: &SessionUid,
+) -> Result<VerifyProgress, SessionsError> {
+    if let Some(expected) = expected.filter(|expected| *expected != head) {
+        let what = if head.seq < expected.seq {
+            "records are missing at the end"
+        } else {
+            "the journal does not have the expected head"
+        };
+        let seq = head.seq.next().min(expected.seq);
+        return Err(log_failed(LogError::Tampered { seq, what }).on(uid));
+    }
+    // The row's head stands outside of the records and moved with each append.
+    Ok(VerifyProgress::Done(VerifyReport { session: Some(uid.clone()), head, head_attested: true }))
+}
+
+struct Export {
+    pages: Pages,
+    row: Option<SessionRow>,
+}
+
+impl Export {
+    async fn next(mut self) -> Option<(Result<Bytes, SessionsError>, Self)> {
+        match self.pages.stored().await {
+            Some(Ok(record)) => Some((Ok(record_line(&record)), self)),
+            Some(Err(error)) => {
+                self.row = None;
+                Some((Err(error), self))
+            }
+            None => {
+                let row = self.row.take()?;
+                Some((Ok(head_line(&row)), self))
+            }
+        }
+    }
+}
+
+/// Lines of a journal as they come.
+struct Lines {
+    lines: BoxStream<'static, Result<Bytes, SessionsError>>,
+    number: u64,
+    project: String,
+}
+
+impl Lines {
+    /// The records of the lines. An error of the lines themselves is kept in
+    /// `failed`, since the log can only carry its own.
+    fn records(
+        self,
+        failed: Arc<Mutex<Option<SessionsError>>>,
+    ) -> BoxStream<'static, Result<ImportRecord, LogError>> {
+        Box::pin(stream::unfold((self, failed), |(mut lines, failed)| async move {
+            let item = lines.next(&failed).await?;
+            Some((item, (lines, failed)))
+        }))
+    }
+
+    async fn next(
+        &mut self,
+        failed: &Mutex<Option<SessionsError>>,
+    ) -> Option<Result<ImportRecord, LogError>> {
+        loop {
+            let line = match self.lines.next().await? {
+                Ok(line) => line,
+                Err(error) => {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return Some(Err(LogError::Invalid("the lines failed")));
+                }
+            };
+            self.number += 1;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            return Some(parse_line(self.number, &line).map(|line| self.record(line)));
+        }
+    }
+
+    fn record(&self, line: Line) -> ImportRecord {
+        match line {
+            Line::Record(record) => ImportRecord::Record(record),
+            Line::Head(head, mut row) => {
+                if let Some(row) = row.as_mut().filter(|row| row.session.project.is_empty()) {
+                    row.session.project.clone_from(&self.project);
+                }
+                ImportRecord::Head(head, row)
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The service's parts, and what every operation starts with.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mainspring_api::{
+    Caller, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind, Owner, SessionUid,
+    SessionsError, Signal,
+};
+use mainspring_controller::Journal;
+use mainspring_eventlog::{EventLog, Level, LogError, SessionRow};
+use mainspring_placement::{Guard, Harnesses, Lease, Operation, PlacementError};
+use tokio::sync::watch;
+
+/// How a service is set up.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// The store.
+    pub log: Arc<dyn EventLog>,
+    /// The harnesses that it serves.
+    pub harnesses: Harnesses,
+    /// Project of calls that name none.
+    pub project: String,
+    /// Wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Source of ids.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// The Sessions service. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Service {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) options: ServiceOptions,
+    pub(crate) guard: Guard,
+    journals: Mutex<HashMap<SessionUid, Journal>>,
+    draining: Signal<()>,
+    /// How many turns this host is running.
+    turns: watch::Sender<usize>,
+}
+
+/// Journals whose verified head is kept, about 200 bytes each.
+const JOURNALS_MAX: usize = 16_384;
+
+impl Service {
+    /// A service over a store.
+    #[must_use]
+    pub fn new(options: ServiceOptions) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                options,
+                guard: Guard::default(),
+                journals: Mutex::default(),
+                draining: Signal::default(),
+                turns: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    /// Refuses new turns from now on.
+    pub fn drain(&self) {
+        self.inner.draining.set(());
+    }
+
+    /// Waits until no turn of this host is running.
+    pub async fn idle(&self) {
+        let mut turns = self.inner.turns.subscribe();
+        // The sender lives in `inner`, so waiting cannot fail.
+        let _ = turns.wait_for(|running| *running == 0).await;
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn log(&self) -> &Arc<dyn EventLog> {
+        &self.inner.options.log
+    }
+}
+
+/// Counts one running turn until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Running(Arc<Inner>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.turns.send_modify(|running| *running -= 1);
+    }
+}
+
+impl Inner {
+    pub(crate) fn running(self: &Arc<Self>) -> Running {
+        self.turns.send_modify(|running| *running += 1);
+        Running(Arc::clone(self))
+    }
+
+    /// Refuses what would start a turn while the host is going down.
+    pub(crate) fn admit_turn(&self) -> Result<(), SessionsError> {
+        match self.draining.get() {
+            Some(()) => Err(SessionsError::new(Condition::Draining, "host is shutting down")),
+            None => Ok(()),
+        }
+    }
+
+    /// The session's row, as far as the caller may see it.
+    pub(crate) async fn find(&self, session: &SessionUid) -> Result<SessionRow, SessionsError> {
+        let row = self.options.log.get(session, Level::Committed).await;
+        row.map_err(|error| log_failed(error).on(session))
+    }
+
+    /// As [`Inner::find`], and refuses a deleted session.
+    pub(crate) async fn find_active(
+        &self,
+        session: &SessionUid,
+    ) -> Result<SessionRow, SessionsError> {
+        let row = self.find(session).await?;
+        if row.view.deletion == DeletionState::Pending {
+            let message = format!("session {session} is deleted");
+            return Err(SessionsError::new(Condition::SessionDeleted, message).on(session));
+        }
+        Ok(row)
+    }
+
+    pub(crate) fn lease(
+        &self,
+        session: &SessionUid,
+        operation: Operation,
+    ) -> Result<Lease, SessionsError> {
+        let now = self.options.clock.now();
+        self.guard
+            .try_acquire(session, operation, now)
+            .map_err(|error| placement_failed(error).on(session))
+    }
+
+    /// The session's journal, with what this process has verified of it.
+    pub(crate) fn journal(&self, session: &SessionUid) -> Journal {
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(journal) = journals.get(session) {
+            return journal.clone();
+        }
+        if journals.len() >= JOURNALS_MAX {
+            // What goes is of no consequence: it is verified once more when used.
+            journals.clear();
+        }
+        let journal = Journal::new(Arc::clone(&self.options.log), session.clone());
+        journals.insert(session.clone(), journal.clone());
+        journal
+    }
+
+    /// A journal that nothing is known of, for checks that must read in full.
+    pub(crate) fn unverified(&self, session: &SessionUid) -> Journal {
+        Journal::new(Arc::clone(&self.options.log), session.clone())
+    }
+
+    pub(crate) fn project<'a>(&'a self, asked: &'a str) -> &'a str {
+        if asked.is_empty() { &self.options.project } else { asked }
+    }
+}
+
+pub(crate) fn owner(caller: &Caller) -> Option<Owner> {
+    let identity = caller.identity.as_ref()?;
+    Some(Owner { issuer: identity.issuer.clone(), subject: identity.subject.clone() })
+}
+
+pub(crate) fn log_failed(error: LogError) -> SessionsError {
+    SessionsError::because(Arc::new(error))
+}
+
+/// A placement error as the service reports it.
+pub(crate) fn placement_failed(error: PlacementError) -> SessionsError {
+    SessionsError::because(Arc::new(error))
+}
+
+pub(crate) fn invalid(message: impl Into<String>) -> SessionsError {
+    SessionsError::new(Condition::InvalidArgument, message)
+}
+
+/// Refuses by name what this version does not do.
+pub(crate) fn unimplemented(what: &str) -> SessionsError {
+    SessionsError::new(Condition::Unimplemented, format!("{what} is not supported yet"))
+}
+
+/// Whether a failed turn is the host's fault, for its log level.
+pub(crate) fn is_host_fault(error: &SessionsError) -> bool {
+    matches!(error.kind(), ErrorKind::Internal | ErrorKind::Corrupt)
+}

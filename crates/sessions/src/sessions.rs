@@ -1,0 +1,159 @@
+//! `api::Sessions`, each operation in the order of the contract: form, lookup,
+//! meaning, act.
+
+use async_trait::async_trait;
+use mainspring_api::{
+    AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, CreateRequest,
+    DescribeReport, ExecRequest, ExecStream, FollowRequest, FollowUpdate, ForkRequest, ListPage,
+    ListRequest, LogRecord, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid,
+    Sessions, SessionsError,
+};
+use mainspring_eventlog::{ListQuery, NewSession, SessionRow};
+
+use crate::convert;
+use crate::operations::page_size;
+use crate::service::{Inner, Service, log_failed, owner, placement_failed, unimplemented};
+
+impl Inner {
+    pub(crate) async fn create(
+        &self,
+        caller: &Caller,
+        request: CreateRequest,
+    ) -> Result<SessionRow, SessionsError> {
+        if request.idempotency_key.is_some() {
+            return Err(unimplemented("an idempotency key (x-idempotency-key)"));
+        }
+        // The harness is resolved now, not at the first turn.
+        self.options.harnesses.find(&request.harness).map_err(placement_failed)?;
+        let entropy = &*self.options.entropy;
+        let session = NewSession {
+            uid: SessionUid::random(entropy),
+            project: self.project(&request.project).to_owned(),
+            name: request.name,
+            harness: request.harness,
+            model: request.model,
+            labels: request.labels,
+            annotations: request.annotations,
+            origin: request.origin,
+            identity: request.identity.filter(|identity| !identity.is_empty()),
+            owner: owner(caller),
+        };
+        self.options.log.create(AppendId::random(entropy), session).await.map_err(log_failed)
+    }
+}
+
+#[async_trait]
+impl Sessions for Service {
+    async fn create(
+        &self,
+        caller: &Caller,
+        request: CreateRequest,
+    ) -> Result<Session, SessionsError> {
+        self.inner.create(caller, request).await.map(convert::session)
+    }
+
+    async fn get(&self, _caller: &Caller, session: &SessionUid) -> Result<Session, SessionsError> {
+        self.inner.find(session).await.map(convert::session)
+    }
+
+    async fn list(
+        &self,
+        _caller: &Caller,
+        request: ListRequest,
+    ) -> Result<ListPage, SessionsError> {
+        let query = ListQuery {
+            project: self.inner.project(&request.project).to_owned(),
+            page_size: page_size(request.page_size),
+            ..ListQuery::default()
+        };
+        self.list_page(query, &request.page_token).await
+    }
+
+    async fn describe(
+        &self,
+        _caller: &Caller,
+        _session: &SessionUid,
+    ) -> Result<DescribeReport, SessionsError> {
+        Err(unimplemented("describe"))
+    }
+
+    async fn exec(
+        &self,
+        caller: &Caller,
+        request: ExecRequest,
+    ) -> Result<ExecStream, SessionsError> {
+        self.inner.exec(caller, request).await
+    }
+
+    async fn resume(
+        &self,
+        _caller: &Caller,
+        request: ResumeRequest,
+    ) -> Result<ExecStream, SessionsError> {
+        self.inner.resume(request).await
+    }
+
+    async fn follow(
+        &self,
+        _caller: &Caller,
+        _request: FollowRequest,
+    ) -> Result<BoxStream<'static, Result<FollowUpdate, SessionsError>>, SessionsError> {
+        Err(unimplemented("follow"))
+    }
+
+    async fn replay(
+        &self,
+        _caller: &Caller,
+        request: ReplayRequest,
+    ) -> Result<BoxStream<'static, Result<LogRecord, SessionsError>>, SessionsError> {
+        self.inner.replay(request).await
+    }
+
+    async fn approve(
+        &self,
+        _caller: &Caller,
+        _request: ApproveRequest,
+    ) -> Result<Approved, SessionsError> {
+        Err(unimplemented("approve"))
+    }
+
+    async fn resolve(
+        &self,
+        _caller: &Caller,
+        _request: ResolveRequest,
+    ) -> Result<Session, SessionsError> {
+        Err(unimplemented("resolve"))
+    }
+
+    async fn suspend(
+        &self,
+        _caller: &Caller,
+        session: &SessionUid,
+    ) -> Result<Session, SessionsError> {
+        self.inner.suspend(session).await
+    }
+
+    async fn fork(
+        &self,
+        caller: &Caller,
+        request: ForkRequest,
+    ) -> Result<Vec<Session>, SessionsError> {
+        self.inner.fork(caller, request).await
+    }
+
+    async fn cancel(
+        &self,
+        _caller: &Caller,
+        _request: CancelRequest,
+    ) -> Result<Session, SessionsError> {
+        Err(unimplemented("cancel"))
+    }
+
+    async fn delete(
+        &self,
+        _caller: &Caller,
+        _session: &SessionUid,
+    ) -> Result<Session, SessionsError> {
+        Err(unimplemented("delete"))
+    }
+}
