@@ -60,6 +60,16 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// Says what it is.
     async fn describe(&self) -> Result<Descriptor, HarnessError>;
 
+    /// Checks that a start could be delivered, before anything of the turn is
+    /// recorded. In process there is nothing that could stand in the way.
+    ///
+    /// # Errors
+    /// [`HarnessError::StartTooLarge`].
+    async fn check_start(&self, start: &Start) -> Result<(), HarnessError> {
+        let _ = start;
+        Ok(())
+    }
+
     /// Runs exactly one execution.
     ///
     /// # Guarantees
@@ -205,7 +215,7 @@ impl HarnessError {
             Self::Sink(error) => error
                 .condition()
                 .or_else(|| Condition::from_code(error.code()))
-                .unwrap_or(Condition::HarnessFailed),
+                .unwrap_or(Condition::ModelFailed),
             Self::Failed { .. } | Self::Joined(_) | Self::Protocol { .. } => {
                 Condition::HarnessFailed
             }

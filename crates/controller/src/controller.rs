@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainspring_api::{
-    AppendId, Bytes, Descriptor, Entropy, EventBody, ExecutionId, ExecutionStart, Fence, Harness,
-    HarnessEnd, Head, Message, ModelProvider, OsEntropy, RecordedError, Seq, SessionUid, Start,
+    AppendId, Bytes, Descriptor, Entropy, Event, EventBody, ExecutionId, ExecutionStart, Fence,
+    Harness, HarnessEnd, Head, Lifecycle, LogRecord, Message, ModelProvider, OsEntropy,
+    RecordedError, Seq, SessionUid, Start,
 };
-use mainspring_eventlog::{Holder, LogError, NewRecord, SessionRow, mint_any};
+use mainspring_eventlog::{Batch, Holder, Limits, LogError, NewRecord, SessionRow, mint_any};
 use tokio::time::Instant;
 
 use crate::error::ControllerError;
@@ -97,6 +98,37 @@ impl Turn {
     }
 }
 
+impl Turn {
+    /// Checks that the turn's start can be recorded, before anything else is done.
+    ///
+    /// # Errors
+    /// An input without a canonical form, or above its bound, by name.
+    pub fn check(&self, limits: &Limits) -> Result<(), ControllerError> {
+        let id = ExecutionId::new("0000000000000000").expect("it is not empty");
+        let batch = Batch::link(Head::EMPTY, self.records(&Tag::Execution(id), "", ""))?;
+        Ok(limits.check(&batch)?)
+    }
+
+    /// The start record and one record for each input.
+    fn records(&self, tag: &Tag, harness: &str, version: &str) -> Vec<NewRecord> {
+        let start = ExecutionStart {
+            config: self.config.clone(),
+            resume_from_seq: self.resume_from_seq,
+            input_count: Some(i64::try_from(self.inputs.len()).unwrap_or(i64::MAX)),
+            harness: harness.to_owned(),
+            harness_version: version.to_owned(),
+            compute_instance: String::new(),
+            model: String::new(),
+        };
+        let start = NewRecord::from(tag.event(EventBody::ExecutionStart(Some(start))));
+        let inputs = self.inputs.iter().cloned().map(|mut input| {
+            normalise(&mut input);
+            NewRecord::from(tag.event(EventBody::Input(Some(input))))
+        });
+        std::iter::once(start).chain(inputs).collect()
+    }
+}
+
 /// A turn that ended.
 #[derive(Debug, Clone)]
 pub struct Executed {
@@ -173,21 +205,32 @@ impl Controller {
             .clone()
             .unwrap_or_else(|| ExecutionId::random(&*self.options.entropy));
         let tag = Tag::Execution(id.clone());
-        let mut writer = self.writer(head);
-        let inputs = self.record_start(&mut writer, &tag, &turn, &descriptor).await?;
-        let start = Start {
+        let mut start = Start {
             session: self.options.session.clone(),
             execution_id: id.clone(),
             model: String::new(),
-            config: turn.config,
+            config: turn.config.clone(),
             history: self.journal.history(head.seq.next()),
-            inputs,
+            inputs: turn.inputs.clone(),
             resume_from_seq: turn.resume_from_seq,
         };
+        harness.check_start(&start).await.map_err(ControllerError::Run)?;
+        let mut writer = self.writer(head);
+        start.inputs = self.record_start(&mut writer, &tag, &turn, &descriptor).await?;
         let sink = self.live_sink(Machine::live(), tag.clone(), writer);
         let ran = run::run(harness, start, sink, turn.deadline).await;
         let head = finish(&tag, ran).await?;
         Ok(Executed { execution_id: id, head })
+    }
+
+    /// Records a transition of the session at its head, under this fence.
+    ///
+    /// # Errors
+    /// The log's; then nothing was recorded.
+    pub async fn record_lifecycle(&self, body: Lifecycle) -> Result<LogRecord, ControllerError> {
+        let row = self.journal.open().await?;
+        let event = Event::of(EventBody::Lifecycle(Some(body)));
+        Ok(self.writer(row.view.head).append_one(event.into()).await?)
     }
 
     /// Records the start and all inputs as one unit, so that no turn begins in part.
@@ -198,20 +241,7 @@ impl Controller {
         turn: &Turn,
         descriptor: &Descriptor,
     ) -> Result<Vec<Message>, ControllerError> {
-        let start = ExecutionStart {
-            config: turn.config.clone(),
-            resume_from_seq: turn.resume_from_seq,
-            input_count: Some(i64::try_from(turn.inputs.len()).unwrap_or(i64::MAX)),
-            harness: self.harness_name(descriptor).to_owned(),
-            harness_version: descriptor.version.clone(),
-            compute_instance: String::new(),
-            model: String::new(),
-        };
-        let mut records = vec![NewRecord::from(tag.event(EventBody::ExecutionStart(Some(start))))];
-        records.extend(turn.inputs.iter().cloned().map(|mut input| {
-            normalise(&mut input);
-            NewRecord::from(tag.event(EventBody::Input(Some(input))))
-        }));
+        let records = turn.records(tag, self.harness_name(descriptor), &descriptor.version);
         let written = writer.append(records).await?;
         Ok(written
             .into_iter()

@@ -111,6 +111,11 @@ impl ControllerError {
             Self::MissingSessionUid => Condition::MissingSessionUid,
             Self::DeadlineExceeded => Condition::DeadlineExceeded,
             Self::Unsupported(_) => Condition::Unimplemented,
+            // A peer that was lost within a turn is a failed turn, not a call
+            // that may be repeated as it is.
+            Self::Run(HarnessError::Unavailable { .. } | HarnessError::Deadline { .. }) => {
+                Condition::HarnessFailed
+            }
             Self::Run(error) => error.condition(),
         }
     }
@@ -120,7 +125,6 @@ impl Classify for ControllerError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Log(error) => error.kind(),
-            Self::Run(error) => error.kind(),
             other => other.condition().kind(),
         }
     }
@@ -128,7 +132,6 @@ impl Classify for ControllerError {
     fn code(&self) -> &'static str {
         match self {
             Self::Log(error) => error.code(),
-            Self::Run(error) => error.code(),
             other => other.condition().code(),
         }
     }
@@ -136,7 +139,8 @@ impl Classify for ControllerError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Log(error) => error.outcome(),
-            Self::Run(error) => error.outcome(),
+            // Only the log's own doubt about an append is doubt about the turn.
+            Self::Run(error) if self.condition() == Condition::OutcomeUnknown => error.outcome(),
             _ => Outcome::NotApplied,
         }
     }

@@ -9,7 +9,7 @@ use mainspring_api::{
     SnapshotRef,
 };
 use mainspring_controller::{
-    Controller, ControllerError, Executed, Expected, Journal, Observer, Options, Turn,
+    Controller, ControllerError, Executed, Expected, Journal, Observer, Options, Replayed, Turn,
 };
 use mainspring_eventlog::{Holder, SessionRow};
 use tokio::time::{Duration, Instant};
@@ -172,6 +172,22 @@ impl Placer {
         let controller = self.controller(journal, fence, &call).await?;
         let body = Lifecycle { kind: LifecycleKind::Suspend, snapshot, ..Lifecycle::default() };
         Ok(controller.record_lifecycle(body).await?)
+    }
+
+    /// Runs the session's completed turns again on a harness of this placer,
+    /// with no model and nothing written. Takes no lease and no fence.
+    ///
+    /// # Errors
+    /// As [`Controller::replay`], and when no harness can be reached.
+    pub async fn replay(&self, journal: &Journal, call: &Call) -> Result<Replayed, PlacementError> {
+        let row = journal.open().await?;
+        let (connection, _) = self.connect(journal, &row, None, call).await?;
+        let harness = connection.harness();
+        let controller =
+            Controller::reader(journal.clone(), self.controller_options(journal, call));
+        let replayed = controller.replay(&harness).await;
+        self.close(journal.uid(), connection).await;
+        Ok(replayed?)
     }
 
     /// Checks that sessions of this harness can be placed at all.
@@ -346,16 +362,20 @@ impl Placer {
         fence: Fence,
         call: &Call,
     ) -> Result<Controller, PlacementError> {
-        let options = Options {
+        let options = Options { fence: Some(fence), ..self.controller_options(journal, call) };
+        Ok(Controller::new(journal.clone(), options).await?)
+    }
+
+    fn controller_options(&self, journal: &Journal, call: &Call) -> Options {
+        Options {
             session: Some(journal.uid().clone()),
-            fence: Some(fence),
+            fence: None,
             holder: self.options.holder.clone(),
             harness: self.options.name.clone(),
             model: Arc::clone(&self.options.model),
             observer: Arc::clone(&call.observer),
             entropy: Arc::clone(&self.options.entropy),
-        };
-        Ok(Controller::new(journal.clone(), options).await?)
+        }
     }
 
     fn spec(&self, uid: Option<&SessionUid>) -> SessionSpec {

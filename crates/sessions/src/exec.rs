@@ -20,11 +20,21 @@ impl Inner {
     pub(crate) async fn exec(
         self: &Arc<Self>,
         caller: &Caller,
-        request: ExecRequest,
+        mut request: ExecRequest,
     ) -> Result<ExecStream, SessionsError> {
         refuse_later_fields(&request)?;
         self.admit_turn()?;
         let deadline = self.deadline(request.deadline_unix)?;
+        let turn = Turn {
+            inputs: std::mem::take(&mut request.inputs),
+            config: request.config.clone(),
+            resume_from_seq: request.resume_from_seq,
+            expected: Expected::Head,
+            execution_id: None,
+            deadline,
+        };
+        turn.check(&self.options.log.limits())
+            .map_err(|error| SessionsError::because(Arc::new(error)))?;
         let row = self.find_or_create(caller, &request).await?;
         let uid = row.session.uid.clone();
         let placer = self.route(&row, &request.harness)?;
@@ -32,14 +42,6 @@ impl Inner {
         // Read again under the lease: another turn may just have ended.
         let row = self.find_active(&uid).await?;
         let expected = request.expected_last_seq;
-        let turn = Turn {
-            inputs: request.inputs,
-            config: request.config,
-            resume_from_seq: request.resume_from_seq,
-            expected: Expected::Head,
-            execution_id: None,
-            deadline,
-        };
         let head = row.view.head;
         let (stream, call, feed) = self.watch(row, deadline, true);
         if let Some(seq) = expected.filter(|seq| Seq::from_i64(*seq) != Some(head.seq)) {

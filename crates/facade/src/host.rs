@@ -1,0 +1,217 @@
+//! A host: a Sessions service over a log, with the harnesses that it serves.
+
+use std::sync::Arc;
+
+use mainspring_api::{
+    Clock, Entropy, Harness, HarnessConnector, ModelProvider, OsEntropy, Runtime, SystemClock,
+    random_hex,
+};
+use mainspring_eventlog::{EventLog, Holder};
+use mainspring_harness::{EchoModel, REFERENCE_KINDS, reference};
+use mainspring_placement::{Connectors, Harnesses, PlacementError, Placer, PlacerOptions};
+use mainspring_sessions::{Service, ServiceOptions};
+
+/// The harness that sessions run on when nothing else is said.
+const DEFAULT_HARNESS: &str = "echo";
+
+/// Puts a host together.
+#[derive(Debug)]
+pub struct HostBuilder {
+    log: Arc<dyn EventLog>,
+    project: String,
+    model: Option<Arc<dyn ModelProvider>>,
+    connectors: Connectors,
+    placed: Vec<(String, Arc<dyn Runtime>)>,
+    replace_built_in: bool,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl HostBuilder {
+    /// A host over `log` with the built-in `echo` harness and its model.
+    #[must_use]
+    pub fn new(log: Arc<dyn EventLog>) -> Self {
+        Self {
+            log,
+            project: "default".to_owned(),
+            model: None,
+            connectors: Connectors::in_process(),
+            placed: Vec::new(),
+            replace_built_in: false,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+        }
+    }
+
+    /// The project of calls that name none; `default` unless set.
+    #[must_use]
+    pub fn project(mut self, project: impl Into<String>) -> Self {
+        self.project = project.into();
+        self
+    }
+
+    /// Answers model calls with `model` instead of the built-in echo, and
+    /// serves the built-in `chat` harness too.
+    #[must_use]
+    pub fn model(mut self, model: Arc<dyn ModelProvider>) -> Self {
+        self.model = Some(model);
+        self
+    }
+
+    /// Reaches harnesses by gRPC.
+    #[must_use]
+    pub fn grpc(mut self, connector: Arc<dyn HarnessConnector>) -> Self {
+        self.connectors = self.connectors.with_grpc(connector);
+        self
+    }
+
+    /// Serves the harness `name` on `runtime`.
+    #[must_use]
+    pub fn harness(mut self, name: impl Into<String>, runtime: Arc<dyn Runtime>) -> Self {
+        self.placed.push((name.into(), runtime));
+        self
+    }
+
+    /// Lets a harness take a built-in's name.
+    #[must_use]
+    pub fn replace_built_in(mut self, replace: bool) -> Self {
+        self.replace_built_in = replace;
+        self
+    }
+
+    /// Takes time and randomness from elsewhere.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+        self.clock = clock;
+        self.entropy = entropy;
+        self
+    }
+
+    /// The host.
+    ///
+    /// # Errors
+    /// [`HostError::HarnessExists`] when two harnesses have one name.
+    pub fn build(self) -> Result<Host, HostError> {
+        let holder = Holder {
+            id: random_hex(&*self.entropy, 8),
+            name: format!("pid/{}", std::process::id()),
+        };
+        let connector: Arc<dyn HarnessConnector> = Arc::new(self.connectors.clone());
+        let model: Arc<dyn ModelProvider> =
+            self.model.clone().unwrap_or_else(|| Arc::new(EchoModel));
+        let placer = |name: &str, runtime: &Arc<dyn Runtime>| {
+            Placer::new(PlacerOptions {
+                name: name.to_owned(),
+                runtime: Arc::clone(runtime),
+                connector: Arc::clone(&connector),
+                model: Arc::clone(&model),
+                descriptor_id: String::new(),
+                holder: holder.clone(),
+                entropy: Arc::clone(&self.entropy),
+            })
+        };
+        let built_in = self.built_in()?;
+        let mut runtimes = vec![Arc::clone(&built_in)];
+        let mut harnesses = Harnesses::new(placer(DEFAULT_HARNESS, &built_in));
+        if self.model.is_some() {
+            harnesses.add(placer("chat", &built_in)).map_err(HostError::from)?;
+        }
+        let mut taken: Vec<&String> = Vec::new();
+        for (name, runtime) in &self.placed {
+            let is_built_in = REFERENCE_KINDS.contains(&name.as_str());
+            if taken.contains(&name) || (is_built_in && !self.replace_built_in) {
+                return Err(HostError::HarnessExists { name: name.clone(), built_in: is_built_in });
+            }
+            taken.push(name);
+            harnesses.replace(placer(name, runtime));
+            if !runtimes.iter().any(|known| Arc::ptr_eq(known, runtime)) {
+                runtimes.push(Arc::clone(runtime));
+            }
+        }
+        let service = Service::new(ServiceOptions {
+            log: self.log,
+            harnesses: harnesses.clone(),
+            project: self.project,
+            clock: self.clock,
+            entropy: self.entropy,
+        });
+        Ok(Host { service, harnesses, runtimes })
+    }
+
+    /// The built-in harnesses, in this process.
+    #[cfg(feature = "runtime-local")]
+    fn built_in(&self) -> Result<Arc<dyn Runtime>, HostError> {
+        let mut builder = mainspring_runtime_local::LocalRuntime::builder();
+        for kind in BUILT_IN {
+            let harness: Arc<dyn Harness> =
+                reference(kind, "").expect("every built-in is a reference harness");
+            builder = builder.built_in(kind, harness);
+        }
+        Ok(Arc::new(builder.build().map_err(|error| HostError::Config(error.to_string()))?))
+    }
+
+    #[cfg(not(feature = "runtime-local"))]
+    fn built_in(&self) -> Result<Arc<dyn Runtime>, HostError> {
+        let _ = (reference as fn(&str, &str) -> Option<Arc<dyn Harness>>, BUILT_IN);
+        Err(HostError::Config(
+            "this build has no runtime-local for the built-in harness".to_owned(),
+        ))
+    }
+}
+
+/// The harnesses that a host has of its own.
+const BUILT_IN: [&str; 2] = [DEFAULT_HARNESS, "chat"];
+
+/// A running host.
+#[derive(Debug)]
+pub struct Host {
+    service: Service,
+    harnesses: Harnesses,
+    runtimes: Vec<Arc<dyn Runtime>>,
+}
+
+impl Host {
+    /// The Sessions service, and Operations.
+    #[must_use]
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// The harnesses that it serves.
+    #[must_use]
+    pub fn harnesses(&self) -> &Harnesses {
+        &self.harnesses
+    }
+
+    /// Ends all compute that this host started.
+    pub async fn close(&self) {
+        for runtime in &self.runtimes {
+            if let Err(error) = runtime.close().await {
+                tracing::warn!(runtime = runtime.name(), error = %error, "runtime not closed");
+            }
+        }
+    }
+}
+
+/// Why a host cannot be put together.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// Two harnesses have one name.
+    #[error("harness {name:?} exists already{}", if *.built_in { " as a built-in" } else { "" })]
+    HarnessExists {
+        /// The name.
+        name: String,
+        /// Whether it is a built-in's.
+        built_in: bool,
+    },
+    /// A part is set up wrongly.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl From<PlacementError> for HostError {
+    fn from(error: PlacementError) -> Self {
+        Self::Config(error.to_string())
+    }
+}
