@@ -23,6 +23,7 @@ pub struct HostBuilder {
     connectors: Connectors,
     placed: Vec<(String, Arc<dyn Runtime>)>,
     replace_built_in: bool,
+    every_built_in: bool,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
 }
@@ -38,6 +39,7 @@ impl HostBuilder {
             connectors: Connectors::in_process(),
             placed: Vec::new(),
             replace_built_in: false,
+            every_built_in: false,
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
         }
@@ -79,6 +81,14 @@ impl HostBuilder {
         self
     }
 
+    /// Serves every built-in harness, also those that are of no use for new
+    /// turns without a model: a replay needs none.
+    #[must_use]
+    pub fn every_built_in(mut self) -> Self {
+        self.every_built_in = true;
+        self
+    }
+
     /// Takes time and randomness from elsewhere.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
@@ -113,7 +123,7 @@ impl HostBuilder {
         let built_in = self.built_in()?;
         let mut runtimes = vec![Arc::clone(&built_in)];
         let mut harnesses = Harnesses::new(placer(DEFAULT_HARNESS, &built_in));
-        if self.model.is_some() {
+        if self.model.is_some() || self.every_built_in {
             harnesses.add(placer("chat", &built_in)).map_err(HostError::from)?;
         }
         let mut taken: Vec<&String> = Vec::new();

@@ -1,1 +1,12 @@
-//! OpenAI-compatible chat completions.
+#![doc = include_str!("../README.md")]
+
+mod client;
+mod completion;
+mod config;
+mod provider;
+mod request;
+mod sse;
+mod url;
+
+pub use config::{HttpModelConfigError, HttpModelLimits, HttpModelOptions};
+pub use provider::HttpModel;

@@ -1,1 +1,16 @@
-//! Harnesses in this process, or as child processes on private sockets.
+#![doc = include_str!("../README.md")]
+
+mod child;
+mod command;
+mod command_line;
+mod config;
+mod error;
+mod launcher;
+mod runtime;
+mod slots;
+
+pub use command::{CommandLauncher, STDERR_TAIL_BYTES};
+pub use config::{ChildSpec, LocalOptions, LocalRuntimeBuilder};
+pub use error::{LaunchError, LocalConfigError};
+pub use launcher::{ChildProcess, Exit, Launch, Launcher};
+pub use runtime::LocalRuntime;

@@ -1,1 +1,9 @@
-//! Harnesses at a configured address.
+#![doc = include_str!("../README.md")]
+
+mod address;
+mod config;
+mod runtime;
+
+pub use address::{AddressError, HarnessAddress};
+pub use config::RemoteConfigError;
+pub use runtime::RemoteRuntime;

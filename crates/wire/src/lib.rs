@@ -1,1 +1,63 @@
-//! The protobuf form of agentsessions.v1 and its conversions.
+//! The protobuf form of `agentsessions.v1`, and its conversions.
+//!
+//! [`v1`] is generated from the proto files in this crate, clients and servers
+//! included (without a transport: they take any tower service). The rest are
+//! conversions between those messages and the values of `mainspring-api`, as
+//! `From` and `TryFrom`; where a conversion takes a parameter it is a function.
+//! What the domain cannot hold is refused with a [`WireError`] that names the
+//! field.
+//!
+//! ```
+//! use mainspring_api::{Event, EventBody, Message};
+//! use mainspring_wire::{v1, WireError};
+//!
+//! let event = Event::of(EventBody::Input(Some(Message::user("hello"))));
+//! let wire = v1::Event::try_from(event.clone())?;
+//! assert_eq!(wire.kind(), v1::EventKind::EventInput);
+//! assert_eq!(Event::try_from(wire)?, event);
+//! # Ok::<(), WireError>(())
+//! ```
+//!
+//! This crate knows nothing of hashes over events, connections, or status
+//! codes.
+
+mod enums;
+mod error;
+mod event;
+mod harness;
+mod json;
+mod message;
+mod model;
+mod registry;
+mod requests;
+mod scalar;
+mod session;
+mod tool;
+mod update;
+
+pub use error::{FieldPath, WireError};
+pub use harness::{ControllerFrame, Frame, ModelResult, StartFrame};
+pub use json::{json_from_struct, struct_from_json};
+pub use message::PART_DEPTH_MAX;
+pub use registry::{registered_from_wire, registered_to_wire};
+pub use requests::approved_to_wire;
+pub use scalar::session_uid;
+pub use session::{NotesField, record_to_wire};
+pub use update::update_to_wire;
+
+/// The messages, clients and servers that are generated from the proto files.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    rustdoc::all,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated code"
+)]
+pub mod v1 {
+    tonic::include_proto!("agentsessions.v1");
+}
+
+/// The encoded file descriptor set of the proto files, for reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/agentsessions.v1.bin"));

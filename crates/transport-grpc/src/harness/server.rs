@@ -1,0 +1,291 @@
+//! Serves `api::Harness` as `agentsessions.v1.Harness`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use mainspring_api::{
+    ApprovalRef, BoxStream, CancelReason, Classify as _, Condition, EndState, Event, EventBody,
+    ExecutionId, Harness, HarnessEnd, HarnessError, RecordedError, SessionsError, Signal,
+    SinkError,
+};
+use mainspring_wire::v1::harness_server as generated;
+use mainspring_wire::{ControllerFrame, Frame, v1};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::call::{CallLog, RpcKind};
+use crate::harness::link::{LinkError, Stop};
+use crate::harness::remote_sink::{Inbound, Outbound, RemoteSink};
+use crate::harness::start;
+use crate::metadata;
+use crate::options::LinkOptions;
+use crate::status::{bounded, to_status};
+
+const DESCRIBE: &str = "/agentsessions.v1.Harness/Describe";
+const CONNECT: &str = "/agentsessions.v1.Harness/Connect";
+
+/// Frames that may wait for the harness. A host sends at most two unasked: a
+/// decision, and its receipt.
+const REPLIES_MAX: usize = 2;
+
+/// How long a run may go on after the host closed its side: it can still end,
+/// but nothing that it asks for will be answered.
+const HALF_CLOSED_MAX: Duration = Duration::from_secs(2);
+
+/// Serves a harness over gRPC.
+#[derive(Clone)]
+pub struct HarnessServer {
+    harness: Arc<dyn Harness>,
+    options: LinkOptions,
+}
+
+impl fmt::Debug for HarnessServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HarnessServer").field("harness", &self.harness).finish_non_exhaustive()
+    }
+}
+
+impl HarnessServer {
+    /// A server of `harness`.
+    #[must_use]
+    pub fn new(harness: Arc<dyn Harness>, options: LinkOptions) -> Self {
+        Self { harness, options }
+    }
+
+    /// The tower service, for a router that serves others beside it.
+    #[must_use]
+    pub fn into_service(self) -> generated::HarnessServer<impl generated::Harness> {
+        let bytes_max = self.options.message_bytes_max;
+        generated::HarnessServer::new(Rpc(self))
+            .max_decoding_message_size(bytes_max)
+            .max_encoding_message_size(bytes_max)
+    }
+}
+
+// Keeps the generated trait out of the public type.
+struct Rpc(HarnessServer);
+
+#[tonic::async_trait]
+impl generated::Harness for Rpc {
+    async fn describe(
+        &self,
+        request: Request<v1::DescribeRequest>,
+    ) -> Result<Response<v1::HarnessDescriptor>, Status> {
+        let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
+        let log = CallLog::start(DESCRIBE, RpcKind::Unary, id, "");
+        match self.0.harness.describe().await {
+            Ok(descriptor) => {
+                log.finish(tonic::Code::Ok);
+                Ok(Response::new(descriptor.into()))
+            }
+            Err(error) => {
+                let status = status_of(&error);
+                log.finish(status.code());
+                Err(status)
+            }
+        }
+    }
+
+    type ConnectStream = BoxStream<'static, Outbound>;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<v1::ControllerFrame>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
+        let log = CallLog::start(CONNECT, RpcKind::Stream, id, "");
+        let (out, events) = mpsc::channel(1);
+        let server = self.0.clone();
+        // Its own task, so that a busy harness does not hold up the connection.
+        let task = tokio::spawn(async move {
+            match execute(&server, request.into_inner(), &out).await {
+                Ok(()) => log.finish(tonic::Code::Ok),
+                Err(status) => {
+                    log.finish(status.code());
+                    // The host may be gone, and then nobody needs to know.
+                    let _ = out.send(Err(status)).await;
+                }
+            }
+        });
+        let state = (events, AbortOnDrop(task));
+        Ok(Response::new(Box::pin(stream::unfold(state, async |(mut events, task)| {
+            Some((events.recv().await?, (events, task)))
+        }))))
+    }
+}
+
+/// A stream that the host has dropped takes its run with it.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn execute(
+    server: &HarnessServer,
+    mut frames: Streaming<v1::ControllerFrame>,
+    out: &mpsc::Sender<Outbound>,
+) -> Result<(), Status> {
+    let first = frames
+        .message()
+        .await?
+        .ok_or_else(|| protocol_status(&LinkError::protocol("stream closed before start")))?;
+    let start = start::from_frame(first).map_err(|error| protocol_status(&error))?;
+    let execution_id = start.execution_id.clone();
+    let stop = Signal::default();
+    let (replies_in, replies) = mpsc::channel(REPLIES_MAX);
+    let sink = Arc::new(RemoteSink::new(
+        (start::session_text(start.session.as_ref()), execution_id.clone()),
+        (out.clone(), replies),
+        stop.clone(),
+        Arc::clone(&server.options.entropy),
+        server.options.message_bytes_max,
+    ));
+
+    let run = server.harness.run(start, Arc::clone(&sink) as Arc<_>);
+    let result = tokio::select! {
+        // A cancellation that is there already wins over a result.
+        biased;
+        stopped = watch(frames, replies_in, &sink, &stop) => Err(stopped),
+        result = run => Ok(result),
+    };
+    // Whoever kept the sink learns that the run is over.
+    stop.set(match &result {
+        Ok(_) => Stop::Returned,
+        Err(stopped) => stopped.clone(),
+    });
+    let end = conclude(result, sink.finish().await);
+    end.send(&execution_id, out).await
+}
+
+/// Reads frames until nothing can come that the run could use.
+async fn watch(
+    frames: Streaming<v1::ControllerFrame>,
+    replies: mpsc::Sender<Inbound>,
+    sink: &RemoteSink,
+    stop: &Signal<Stop>,
+) -> Stop {
+    if let Some(stopped) = pump(frames, replies, sink).await {
+        // Set here, before the run is polled again, so that no reply that is
+        // waiting can win over it.
+        stop.set(stopped.clone());
+        return stopped;
+    }
+    tokio::time::sleep(HALF_CLOSED_MAX).await;
+    Stop::Fault(LinkError::eof())
+}
+
+/// The reader: hands frames on in order until the host closes its side
+/// (`None`) or the execution has to stop.
+async fn pump(
+    mut frames: Streaming<v1::ControllerFrame>,
+    replies: mpsc::Sender<Inbound>,
+    sink: &RemoteSink,
+) -> Option<Stop> {
+    loop {
+        let frame = match frames.message().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return None,
+            Err(status) => {
+                let lost = LinkError::Lost(bounded(status.message()));
+                return Some(Stop::Fault(lost));
+            }
+        };
+        let inbound = ControllerFrame::try_from(frame)
+            .map_err(|error| LinkError::protocol(format!("frame: {error}")));
+        if let Ok(ControllerFrame { frame: Frame::Cancel(reason), .. }) = &inbound {
+            let reason = *reason;
+            let checked = inbound.and_then(|frame| sink.check_envelope(&frame));
+            return Some(match checked {
+                Ok(()) => Stop::Canceled(reason),
+                Err(error) => Stop::Fault(error),
+            });
+        }
+        if replies.try_send(inbound).is_err() {
+            let rule = "more frames than the harness has asked for";
+            return Some(Stop::Fault(LinkError::protocol(rule)));
+        }
+    }
+}
+
+/// How an execution ends on the stream.
+enum Conclusion {
+    Completed,
+    Parked(ApprovalRef),
+    Canceled(CancelReason),
+    Failed(HarnessError),
+}
+
+/// A failure of the run, also beside a park, wins over the park; a failure of
+/// the bridge that the run swallowed wins over its success.
+fn conclude(
+    result: Result<Result<(), HarnessError>, Stop>,
+    sealed: Option<SinkError>,
+) -> Conclusion {
+    let result = match result {
+        Ok(result) => result,
+        Err(Stop::Canceled(reason)) => return Conclusion::Canceled(reason),
+        Err(stopped) => return Conclusion::Failed(stopped.into_sink().into()),
+    };
+    match (result, sealed) {
+        (Ok(()), Some(SinkError::Parked(park))) => Conclusion::Parked(park),
+        (Err(HarnessError::Sink(SinkError::Parked(park))), Some(SinkError::Parked(sealed)))
+            if park == sealed =>
+        {
+            Conclusion::Parked(park)
+        }
+        (Ok(()), None) => Conclusion::Completed,
+        (Ok(()), Some(error)) => Conclusion::Failed(error.into()),
+        (Err(error), _) => Conclusion::Failed(error),
+    }
+}
+
+impl Conclusion {
+    async fn send(
+        self,
+        execution_id: &ExecutionId,
+        out: &mpsc::Sender<Outbound>,
+    ) -> Result<(), Status> {
+        let (body, then) = match self {
+            Self::Completed => (EventBody::End(Some(HarnessEnd::completed())), Ok(())),
+            Self::Parked(park) => (EventBody::Parked(Some(park)), Ok(())),
+            Self::Canceled(reason) => {
+                let text = format!("canceled: {}", reason.name());
+                let error = SessionsError::new(Condition::Cancelled, text.clone());
+                let status = to_status(&error);
+                (ended(EndState::Canceled, &status, text), Err(status))
+            }
+            Self::Failed(error) => {
+                let status = status_of(&error);
+                let text = bounded(&mainspring_api::report(&error));
+                (ended(EndState::Failed, &status, text), Err(status))
+            }
+        };
+        let event = v1::Event::try_from(Event::in_execution(execution_id, body))
+            .map_err(|error| Status::internal(error.to_string()))?;
+        // A host that is gone needs no end.
+        let _ = out.send(Ok(event)).await;
+        then
+    }
+}
+
+fn ended(state: EndState, status: &Status, description: String) -> EventBody {
+    EventBody::End(Some(HarnessEnd {
+        state: state.name().to_owned(),
+        error: Some(RecordedError { code: status.code() as i32, description }),
+    }))
+}
+
+fn status_of(error: &HarnessError) -> Status {
+    let text = mainspring_api::report(error);
+    to_status(&SessionsError::new(error.condition(), text).with_outcome(error.outcome()))
+}
+
+fn protocol_status(error: &LinkError) -> Status {
+    to_status(&SessionsError::new(Condition::InvalidArgument, error.to_string()))
+}

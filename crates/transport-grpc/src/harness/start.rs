@@ -1,0 +1,132 @@
+//! The start of an execution, as a frame and back.
+
+use std::sync::Arc;
+
+use mainspring_api::{
+    Event, ExecutionId, HarnessError, History, HistoryError, SessionUid, Start, async_trait,
+};
+use mainspring_wire::{ControllerFrame, Frame, StartFrame, WireError, v1};
+use prost::Message as _;
+
+use crate::harness::link::LinkError;
+
+/// Events read at a time.
+const HISTORY_PAGE: usize = 256;
+
+/// The start frame, with the whole history.
+pub(crate) async fn to_frame(
+    start: Start,
+    message_bytes_max: usize,
+) -> Result<v1::ControllerFrame, HarnessError> {
+    let frame = ControllerFrame {
+        session: session_text(start.session.as_ref()),
+        execution_id: start.execution_id.to_string(),
+        frame: Frame::Start(Box::new(StartFrame {
+            config: start.config,
+            history: Vec::new(),
+            inputs: start.inputs,
+            resume_from_seq: start.resume_from_seq,
+            model: start.model,
+        })),
+    };
+    let mut frame = v1::ControllerFrame::try_from(frame).map_err(unsendable)?;
+    let base = frame.encoded_len();
+    let (history, history_bytes) = read(&*start.history, message_bytes_max).await?;
+    if let Some(v1::controller_frame::Frame::Start(message)) = &mut frame.frame {
+        message.history = history;
+    }
+    // The estimate lacks the length prefixes around the history, and an
+    // estimate above the bound comes without the events.
+    let bytes = frame.encoded_len().max(base + history_bytes);
+    if bytes > message_bytes_max {
+        return Err(HarnessError::StartTooLarge {
+            bytes: bytes as u64,
+            bytes_max: message_bytes_max as u64,
+        });
+    }
+    Ok(frame)
+}
+
+/// Every event, and their bytes with tags and lengths. Once the bound is
+/// passed the events are counted and no longer kept.
+async fn read(
+    history: &dyn History,
+    bytes_max: usize,
+) -> Result<(Vec<v1::Event>, usize), HarnessError> {
+    let mut events = Vec::new();
+    let mut bytes = 0usize;
+    let mut from = 0u64;
+    loop {
+        let page = history.range(from, HISTORY_PAGE).await?;
+        if page.is_empty() {
+            return Ok((events, bytes));
+        }
+        from += page.len() as u64;
+        for event in page {
+            let event = v1::Event::try_from(event)
+                .map_err(|error| unsendable(error.within("start.history")))?;
+            let length = event.encoded_len();
+            // One byte of tag: the field number of history is below 16.
+            bytes = bytes.saturating_add(1 + prost::length_delimiter_len(length) + length);
+            if bytes <= bytes_max {
+                events.push(event);
+            } else {
+                events = Vec::new();
+            }
+        }
+    }
+}
+
+fn unsendable(error: WireError) -> HarnessError {
+    HarnessError::Protocol { message: format!("start cannot be sent: {error}") }
+}
+
+pub(crate) fn session_text(session: Option<&SessionUid>) -> String {
+    session.map(ToString::to_string).unwrap_or_default()
+}
+
+/// The start that a first frame carries.
+pub(crate) fn from_frame(frame: v1::ControllerFrame) -> Result<Start, LinkError> {
+    let frame = ControllerFrame::try_from(frame)
+        .map_err(|error| LinkError::protocol(format!("first frame: {error}")))?;
+    let Frame::Start(start) = frame.frame else {
+        return Err(LinkError::protocol(format!(
+            "first frame is {}, not start",
+            frame.frame.name()
+        )));
+    };
+    let execution_id = ExecutionId::new(&frame.execution_id)
+        .map_err(|error| LinkError::protocol(format!("first frame: {error}")))?;
+    let session = match frame.session.as_str() {
+        "" => None,
+        text => Some(
+            SessionUid::new(text)
+                .map_err(|error| LinkError::protocol(format!("first frame: {error}")))?,
+        ),
+    };
+    Ok(Start {
+        session,
+        execution_id,
+        model: start.model,
+        config: start.config,
+        history: Arc::new(Received(start.history)),
+        inputs: start.inputs,
+        resume_from_seq: start.resume_from_seq,
+    })
+}
+
+/// History that came with the start.
+#[derive(Debug)]
+struct Received(Vec<Event>);
+
+#[async_trait]
+impl History for Received {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    async fn range(&self, from: u64, limit: usize) -> Result<Vec<Event>, HistoryError> {
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        Ok(self.0.iter().skip(from).take(limit).cloned().collect())
+    }
+}

@@ -1,0 +1,128 @@
+//! Serves until told to stop, then drains.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_api::{Harness, Sessions, Signal};
+use mainspring_wire::{FILE_DESCRIPTOR_SET, v1};
+use tonic::service::{Routes, RoutesBuilder};
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+
+use crate::harness::HarnessServer;
+use crate::incoming::connections;
+use crate::listen::{Listener, ServeError};
+use crate::options::LinkOptions;
+use crate::sessions::SessionsServer;
+
+/// How to serve.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServeOptions {
+    /// Bounds and intervals of the connections.
+    pub link: LinkOptions,
+    /// How long running calls may take to end after the shutdown was asked
+    /// for; then their connections are cut. Default 10 s.
+    pub drain_max: Duration,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self { link: LinkOptions::default(), drain_max: Duration::from_secs(10) }
+    }
+}
+
+/// Serves `sessions`, the health service and reflection until `shutdown`
+/// resolves, then lets running calls end.
+///
+/// # Errors
+/// - [`ServeError::DrainTimeout`] when calls had to be cut.
+/// - [`ServeError::Serve`] when the server broke down.
+pub async fn serve(
+    sessions: Arc<dyn Sessions>,
+    listener: Listener,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
+    let mut routes = Routes::builder();
+    routes.add_service(SessionsServer::new(sessions, options.link.clone()).into_service());
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The set describes services that are not served here.
+        .with_service_name(SESSIONS)
+        .with_service_name(HEALTH)
+        .with_service_name(REFLECTION)
+        .build_v1()
+        .map_err(|error| ServeError::Serve(error.into()))?;
+    routes.add_service(reflection);
+    run(routes, SESSIONS, listener, options, shutdown).await
+}
+
+/// Serves `harness` and the health service until `shutdown` resolves, then
+/// lets running executions end.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_harness(
+    harness: Arc<dyn Harness>,
+    listener: Listener,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
+    let mut routes = Routes::builder();
+    routes.add_service(HarnessServer::new(harness, options.link.clone()).into_service());
+    run(routes, HARNESS, listener, options, shutdown).await
+}
+
+const SESSIONS: &str = v1::sessions_server::SERVICE_NAME;
+const HARNESS: &str = v1::harness_server::SERVICE_NAME;
+const HEALTH: &str = tonic_health::pb::health_server::SERVICE_NAME;
+const REFLECTION: &str = tonic_reflection::pb::v1::server_reflection_server::SERVICE_NAME;
+
+async fn run(
+    mut routes: RoutesBuilder,
+    service: &'static str,
+    listener: Listener,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_service_status(service, ServingStatus::Serving).await;
+    routes.add_service(health);
+
+    let Listener { socket, guard, .. } = listener;
+    let (stopping, cut) = (Signal::<()>::default(), Signal::<()>::default());
+    let stopped = {
+        let stopping = stopping.clone();
+        async move {
+            shutdown.await;
+            // Balancers stop sending before the listener closes.
+            for name in ["", service] {
+                reporter.set_service_status(name, ServingStatus::NotServing).await;
+            }
+            stopping.set(());
+        }
+    };
+    let server = Server::builder()
+        .http2_keepalive_interval(options.link.keep_alive_interval)
+        .http2_keepalive_timeout(Some(options.link.keep_alive_timeout))
+        .http2_adaptive_window(Some(true))
+        .add_routes(routes.routes())
+        .serve_with_incoming_shutdown(connections(socket, cut.clone()), stopped);
+    let mut server = std::pin::pin!(server);
+    let drained = async {
+        stopping.wait().await;
+        tokio::time::sleep(options.drain_max).await;
+    };
+    let outcome = tokio::select! {
+        result = &mut server => result.map_err(|error| ServeError::Serve(error.into())),
+        () = drained => {
+            cut.set(());
+            let _ = server.await;
+            Err(ServeError::DrainTimeout { seconds: options.drain_max.as_secs() })
+        }
+    };
+    drop(guard);
+    outcome
+}

@@ -1,0 +1,14 @@
+//! Both services, both sides, over real sockets.
+
+mod address_book;
+mod fake;
+mod gate_vectors;
+mod harness_bridge;
+mod harness_client;
+mod harness_server;
+mod park_handoff;
+mod raw;
+mod script;
+mod serving;
+mod sessions;
+mod status_table;

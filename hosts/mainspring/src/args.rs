@@ -1,0 +1,302 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Durable agent sessions: run, kill, resume, replay, fork, verify.
+#[derive(Debug, Parser)]
+#[command(name = "mainspring", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How a result is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One JSON value a line; errors too, on standard error.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Talk to a server at HOST:PORT or unix:PATH instead of opening a journal here.
+    #[arg(long, global = true, value_name = "ADDR")]
+    pub(crate) server: Option<String>,
+    /// The journal: a file, or SCHEME:REST.
+    #[arg(long, global = true, value_name = "PATH", default_value = "mainspring.redb")]
+    pub(crate) journal: String,
+    /// Project that sessions are created and listed in.
+    #[arg(long, global = true, default_value = "default")]
+    pub(crate) project: String,
+    /// How results are shown.
+    #[arg(short, long, global = true, value_enum, default_value = "text")]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve sessions over gRPC until interrupted.
+    Serve(Serve),
+    /// Create a session.
+    Create(Create),
+    /// List sessions, newest first.
+    List(List),
+    /// Show a session.
+    Get(OneSession),
+    /// Run a turn, on a session or on a new one.
+    Exec(Exec),
+    /// Show a session's records, or run its turns again without a model.
+    Replay(Replay),
+    /// Fork a session at a position.
+    Fork(Fork),
+    /// Free a session's compute.
+    Suspend(OneSession),
+    /// Bring a session back and finish its interrupted turn.
+    Resume(Resume),
+    /// Recompute the hash chain of a session or of an exported file.
+    Verify(Verify),
+    /// Write a session's journal as lines of JSON.
+    Export(Export),
+    /// Read an exported journal into this store.
+    Import(Import),
+    /// Harnesses outside of the host.
+    #[command(subcommand)]
+    Harness(Harness),
+    /// Write a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Show the version.
+    Version,
+}
+
+/// Who answers model calls.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ModelArgs {
+    /// Answer model calls with this model of an OpenAI-compatible endpoint.
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// The endpoint's base.
+    #[arg(long, value_name = "URL", default_value = "https://api.openai.com/v1")]
+    pub(crate) model_base_url: String,
+    /// The path after the base.
+    #[arg(long, value_name = "PATH", default_value = "/chat/completions")]
+    pub(crate) model_path: String,
+    /// The header that carries the key from MODEL_API_KEY or OPENAI_API_KEY.
+    #[arg(long, value_name = "HEADER", default_value = "Authorization")]
+    pub(crate) model_auth_header: String,
+    /// A mediated tool (comes in a later version).
+    #[arg(long, value_name = "NAME=WHERE")]
+    pub(crate) tool: Vec<String>,
+    /// Let a harness take the name of a built-in one.
+    #[arg(long)]
+    pub(crate) replace_builtin: bool,
+}
+
+/// The host inside a command that opens the journal itself.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct EmbeddedArgs {
+    /// Serve a harness: NAME=HOST:PORT, NAME=unix:PATH, or NAME=exec:COMMAND for a child process.
+    #[arg(long, value_name = "NAME=ADDR")]
+    pub(crate) harness_at: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Where to listen: a loopback address, or unix:PATH.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    pub(crate) addr: String,
+    /// The operators' listener (comes in a later version).
+    #[arg(long)]
+    pub(crate) registry_addr: Option<String>,
+    /// Serve a harness: NAME=HOST:PORT, NAME=unix:PATH, or NAME=exec:COMMAND for a child process.
+    #[arg(long = "harness", value_name = "NAME=ADDR")]
+    pub(crate) harness: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// Display name.
+    #[arg(long, default_value = "")]
+    pub(crate) name: String,
+    /// Harness; the host's default unless given.
+    #[arg(long, default_value = "")]
+    pub(crate) harness: String,
+    /// Model that the session is labelled with.
+    #[arg(long = "session-model", value_name = "MODEL", default_value = "")]
+    pub(crate) model: String,
+    #[command(flatten)]
+    pub(crate) host: EmbeddedArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Sessions fetched at a time; all are shown.
+    #[arg(long, default_value_t = 50)]
+    pub(crate) page_size: i32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneSession {
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: String,
+    #[command(flatten)]
+    pub(crate) host: EmbeddedArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resume {
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: String,
+    #[command(flatten)]
+    pub(crate) host: EmbeddedArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The session; a new one unless given.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: Option<String>,
+    /// A user message of this text.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) input: Vec<String>,
+    /// A user message of this file's text; - is standard input.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) input_file: Vec<String>,
+    /// A message as JSON, with proto field names.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) message: Vec<String>,
+    /// Harness for this turn; the session's unless given.
+    #[arg(long, default_value = "")]
+    pub(crate) harness: String,
+    /// Configuration for the harness, or @PATH to read it from a file.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) config: Option<String>,
+    /// Fail unless the journal ends at this position.
+    #[arg(long, value_name = "SEQ", allow_negative_numbers = true)]
+    pub(crate) expected_last_seq: Option<i64>,
+    /// Seconds that the whole turn may take.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) deadline: Option<u32>,
+    /// Chosen execution id (comes in a later version).
+    #[arg(long, value_name = "HEX")]
+    pub(crate) execution_id: Option<String>,
+    /// Do not wait for the turn (comes in a later version).
+    #[arg(long)]
+    pub(crate) detach: bool,
+    #[command(flatten)]
+    pub(crate) host: EmbeddedArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: String,
+    /// First position.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) from: i64,
+    /// Last position; 0 is the head.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) to: i64,
+    /// Run the recorded turns again on their harness, here and without a model,
+    /// and print their outputs.
+    #[arg(long)]
+    pub(crate) re_execute: bool,
+    /// Harness to run them on; the recorded one unless given.
+    #[arg(long, default_value = "")]
+    pub(crate) harness: String,
+    #[command(flatten)]
+    pub(crate) host: EmbeddedArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Fork {
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: String,
+    /// Position to fork at; 0 is the head.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) at: i64,
+    /// Children to make.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) count: i32,
+    /// Names of the children, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) host: EmbeddedArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "what", required = true, multiple = false, args = ["session", "file"])]
+pub(crate) struct Verify {
+    /// A session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: Option<String>,
+    /// An exported file, or a vector file; - is standard input.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<String>,
+    /// The head that it must have.
+    #[arg(long, value_name = "SEQ:HASH")]
+    pub(crate) expect_head: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: String,
+    /// Where to; standard output unless given.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// An exported file, or a vector file; - is standard input.
+    #[arg(long, value_name = "PATH", default_value = "-")]
+    pub(crate) file: String,
+    /// Uid for a file that names none.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: Option<String>,
+    /// Harness for a file that names none.
+    #[arg(long, default_value = "")]
+    pub(crate) harness: String,
+    /// Display name for a file that names none.
+    #[arg(long, default_value = "")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Harness {
+    /// Serve a reference harness to hosts.
+    Serve(HarnessServe),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HarnessServe {
+    /// Which.
+    #[arg(long, env = "HARNESS_KIND", default_value = "echo")]
+    pub(crate) kind: String,
+    /// Where: HOST:PORT or unix:PATH. Under a host that started this process,
+    /// HARNESS_ADDR says it, and the end of standard input ends it.
+    #[arg(long)]
+    pub(crate) addr: Option<String>,
+    /// Model that the chat harness asks for.
+    #[arg(long, env = "HARNESS_MODEL", default_value = "")]
+    pub(crate) model: String,
+}

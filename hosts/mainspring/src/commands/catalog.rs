@@ -1,0 +1,53 @@
+//! Creating, listing and showing sessions.
+
+use mainspring::api::{CreateRequest, ListRequest};
+
+use crate::args::{Create, EmbeddedArgs, Global, List, OneSession};
+use crate::context::{Context, caller, uid};
+use crate::error::CliError;
+use crate::output::{Output, get_line, list_line, session_json};
+
+pub(crate) async fn create(global: &Global, args: Create, output: Output) -> Result<(), CliError> {
+    let context = Context::open(global, &args.host).await?;
+    let request = CreateRequest {
+        project: global.project.clone(),
+        name: args.name,
+        harness: args.harness,
+        model: args.model,
+        ..CreateRequest::default()
+    };
+    let created = context.sessions.create(&caller("mainspring create"), request).await;
+    context.close().await;
+    let session = created?;
+    output.line(|| session.uid.to_string(), || session_json(&session));
+    Ok(())
+}
+
+pub(crate) async fn list(global: &Global, args: List, output: Output) -> Result<(), CliError> {
+    let context = Context::open(global, &EmbeddedArgs::default()).await?;
+    let mut page_token = String::new();
+    loop {
+        let request =
+            ListRequest { project: global.project.clone(), page_size: args.page_size, page_token };
+        let page = context.sessions.list(&caller("mainspring list"), request).await?;
+        for session in &page.sessions {
+            output.line(|| list_line(session), || session_json(session));
+        }
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        page_token = page.next_page_token;
+    }
+    context.close().await;
+    Ok(())
+}
+
+pub(crate) async fn get(global: &Global, args: OneSession, output: Output) -> Result<(), CliError> {
+    let session = uid(&args.session)?;
+    let context = Context::open(global, &args.host).await?;
+    let session = context.sessions.get(&caller("mainspring get"), &session).await;
+    context.close().await;
+    let session = session?;
+    output.line(|| get_line(&session), || session_json(&session));
+    Ok(())
+}

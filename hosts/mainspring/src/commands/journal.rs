@@ -1,0 +1,114 @@
+//! Exporting and importing journals.
+
+use futures_util::StreamExt as _;
+use mainspring::api::{Bytes, ImportRequest, Operations as _, SessionsError};
+use mainspring::eventlog::export::vector_lines;
+use serde_json::json;
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+};
+
+use crate::args::{EmbeddedArgs, Export, Global, Import};
+use crate::context::{Context, caller, uid};
+use crate::error::CliError;
+use crate::output::{Output, session_json};
+use crate::progress;
+
+pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Result<(), CliError> {
+    let session = uid(&args.session)?;
+    let context = Context::open(global, &EmbeddedArgs::default()).await?;
+    let host = context.embedded("export")?;
+    let mut lines = host.service().export(&caller("mainspring export"), &session).await?;
+    let path = args.file.as_ref().map_or("standard output", |path| path.to_str().unwrap_or("?"));
+    let failed = |error: std::io::Error| CliError::file(path, &error);
+    // A file appears under its name only when it is whole.
+    let partial = args.file.as_ref().map(|path| path.with_extension("partial"));
+    let mut out: Box<dyn AsyncWrite + Unpin + Send> = match &partial {
+        Some(partial) => Box::new(tokio::fs::File::create(partial).await.map_err(failed)?),
+        None => Box::new(tokio::io::stdout()),
+    };
+    let bar = progress::counter("export");
+    let mut records: u64 = 0;
+    while let Some(line) = lines.next().await {
+        out.write_all(&line?).await.map_err(failed)?;
+        records += 1;
+        bar.inc(1);
+    }
+    out.flush().await.map_err(failed)?;
+    bar.finish_and_clear();
+    if let (Some(partial), Some(path)) = (&partial, &args.file) {
+        tokio::fs::rename(partial, path).await.map_err(failed)?;
+        let records = records.saturating_sub(1);
+        let shown = path.display().to_string();
+        output.line(
+            || format!("exported {session} records={records} file={shown}"),
+            || json!({"session": session.as_str(), "records": records, "file": shown}),
+        );
+    }
+    drop(lines);
+    context.close().await;
+    Ok(())
+}
+
+pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Result<(), CliError> {
+    let request = ImportRequest {
+        session: args.session.as_deref().map(uid).transpose()?,
+        harness: args.harness.clone(),
+        project: global.project.clone(),
+        name: args.name.clone(),
+    };
+    let context = Context::open(global, &EmbeddedArgs::default()).await?;
+    let host = context.embedded("import")?;
+    let lines = read_lines(&args.file).await?;
+    let imported = host.service().import(&caller("mainspring import"), request, lines).await;
+    context.close().await;
+    let session = imported?;
+    output.line(
+        || format!("session {} last_seq={}", session.uid, session.last_seq),
+        || session_json(&session),
+    );
+    Ok(())
+}
+
+type Lines = mainspring::api::BoxStream<'static, Result<Bytes, SessionsError>>;
+
+/// The lines of an exported file as they are read, or those of a vector file.
+async fn read_lines(path: &str) -> Result<Lines, CliError> {
+    let failed = |error: std::io::Error| CliError::file(path, &error);
+    let source: Box<dyn AsyncRead + Unpin + Send> = if path == "-" {
+        Box::new(tokio::io::stdin())
+    } else {
+        Box::new(tokio::fs::File::open(path).await.map_err(failed)?)
+    };
+    let mut reader = tokio::io::BufReader::new(source);
+    let mut first = Vec::new();
+    reader.read_until(b'\n', &mut first).await.map_err(failed)?;
+    if first.trim_ascii() == b"{" {
+        reader.read_to_end(&mut first).await.map_err(failed)?;
+        let lines = vector_lines(&first)?.ok_or_else(|| {
+            CliError::usage(format!("{path} is neither an export nor a vector file"))
+        })?;
+        return Ok(Box::pin(futures_util::stream::iter(lines.into_iter().map(Ok))));
+    }
+    let bar = progress::counter("import");
+    let state = (reader, Some(first), bar, path.to_owned());
+    Ok(Box::pin(futures_util::stream::unfold(state, async |(mut reader, first, bar, path)| {
+        let mut line = first.unwrap_or_default();
+        if line.is_empty() {
+            if let Err(error) = reader.read_until(b'\n', &mut line).await {
+                let message = format!("{path}: {error}");
+                let condition = mainspring::api::Condition::InvalidArgument;
+                return Some((
+                    Err(SessionsError::new(condition, message)),
+                    (reader, None, bar, path),
+                ));
+            }
+        }
+        if line.is_empty() {
+            bar.finish_and_clear();
+            return None;
+        }
+        bar.inc(1);
+        Some((Ok(line.into()), (reader, None, bar, path)))
+    })))
+}

@@ -1,0 +1,72 @@
+//! Forking, suspending and resuming.
+
+use futures_util::StreamExt as _;
+use mainspring::api::{ExecUpdate, ForkRequest, ResumeRequest, Session};
+use serde_json::json;
+
+use crate::args::{Fork, Global, OneSession, Resume};
+use crate::context::{Context, caller, uid};
+use crate::error::CliError;
+use crate::output::{Output, child_line, moved_line, session_json};
+
+pub(crate) async fn fork(global: &Global, args: Fork, output: Output) -> Result<(), CliError> {
+    let request = ForkRequest {
+        session: uid(&args.session)?,
+        at_seq: args.at,
+        count: args.count,
+        labels: Default::default(),
+        child_names: args.names,
+        identity: None,
+    };
+    let context = Context::open(global, &args.host).await?;
+    let forked = context.sessions.fork(&caller("mainspring fork"), request).await;
+    context.close().await;
+    for child in forked? {
+        output.line(|| child_line(&child), || session_json(&child));
+    }
+    Ok(())
+}
+
+pub(crate) async fn suspend(
+    global: &Global,
+    args: OneSession,
+    output: Output,
+) -> Result<(), CliError> {
+    let session = uid(&args.session)?;
+    let context = Context::open(global, &args.host).await?;
+    let suspended = context.sessions.suspend(&caller("mainspring suspend"), &session).await;
+    context.close().await;
+    let session = suspended?;
+    output.line(|| moved_line(&session, "suspend"), || session_json(&session));
+    Ok(())
+}
+
+pub(crate) async fn resume(global: &Global, args: Resume, output: Output) -> Result<(), CliError> {
+    let request = ResumeRequest { session: uid(&args.session)? };
+    let context = Context::open(global, &args.host).await?;
+    let resumed = run_resume(&context, request, output).await;
+    context.close().await;
+    let session = resumed?;
+    output.line(|| moved_line(&session, "resume"), || json!({"session": session_json(&session)}));
+    Ok(())
+}
+
+/// Shows what a resume records; the session comes last.
+async fn run_resume(
+    context: &Context,
+    request: ResumeRequest,
+    output: Output,
+) -> Result<Box<Session>, CliError> {
+    let mut stream = context.sessions.resume(&caller("mainspring resume"), request).await?;
+    let mut last = None;
+    while let Some(update) = stream.next().await {
+        match update? {
+            ExecUpdate::Session(session) => last = Some(session),
+            ExecUpdate::Record(record) => output.record(&record, Some("record"))?,
+            ExecUpdate::Delta(delta) => {
+                output.chunk(delta.execution_id.as_str(), &delta.chunk, delta.done);
+            }
+        }
+    }
+    last.ok_or_else(|| CliError::internal("the resume ended without its session"))
+}

@@ -1,0 +1,119 @@
+//! Showing stored records, and running recorded turns again.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt as _, stream};
+use mainspring::api::{
+    AppendId, Fence, OsEntropy, ReplayRequest, Seq, Session, SessionUid, Signal,
+};
+use mainspring::controller::{IgnoreAll, Journal, Replayed};
+use mainspring::eventlog::{ImportRecord, ImportRow, LogError, NewSession};
+use mainspring::placement::Call;
+use mainspring::{HostBuilder, Stores};
+use serde_json::json;
+
+use crate::args::{Global, Replay};
+use crate::context::{Context, caller, uid};
+use crate::error::CliError;
+use crate::output::Output;
+use crate::{parts, records};
+
+pub(crate) async fn replay(global: &Global, args: Replay, output: Output) -> Result<(), CliError> {
+    let session = uid(&args.session)?;
+    if args.re_execute {
+        return re_execute(global, &args, &session, output).await;
+    }
+    let context = Context::open(global, &args.host).await?;
+    let request = ReplayRequest { session, from_seq: args.from, to_seq: args.to, verify: false };
+    let mut stream = context.sessions.replay(&caller("mainspring replay"), request).await?;
+    while let Some(record) = stream.next().await {
+        output.record(&record?, None)?;
+    }
+    drop(stream);
+    context.close().await;
+    Ok(())
+}
+
+/// Runs the recorded turns again in this process: the journal is copied into
+/// memory and its harness driven over it, with no model in reach.
+async fn re_execute(
+    global: &Global,
+    args: &Replay,
+    session: &SessionUid,
+    output: Output,
+) -> Result<(), CliError> {
+    let source = Context::open(
+        global,
+        &crate::args::EmbeddedArgs { harness_at: Vec::new(), ..args.host.clone() },
+    )
+    .await?;
+    let (row, copied) = copy(&source, session).await?;
+    source.close().await;
+    let log = Stores::with_defaults().open("memory:", Default::default())?;
+    let imported = ImportRow {
+        session: NewSession::bare(session.clone(), &row.project),
+        create_time: None,
+        parent: None,
+    };
+    let id = AppendId::random(&OsEntropy);
+    let copied = copied.into_iter().map(|record| Ok(ImportRecord::Record(record)));
+    let imported = log.import(id, imported, Box::pin(stream::iter(copied))).await?;
+    let recorded = imported.view.latest.as_ref().and_then(|turn| turn.start.as_ref());
+    let name = [
+        args.harness.as_str(),
+        recorded.map_or("", |start| start.harness.as_str()),
+        row.harness.as_str(),
+    ]
+    .into_iter()
+    .find(|name| !name.is_empty())
+    .unwrap_or_default()
+    .to_owned();
+    let builder = HostBuilder::new(Arc::clone(&log)).every_built_in();
+    let host = parts::configure(builder, &args.host.harness_at, &args.host.model)?.build()?;
+    let journal = Journal::new(log, session.clone());
+    let call = Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) };
+    let replayed = host.harnesses().find(&name)?.replay(&journal, &call).await;
+    host.close().await;
+    show(&replayed?, output);
+    Ok(())
+}
+
+fn show(replayed: &Replayed, output: Output) {
+    for text in &replayed.outputs {
+        output.line(|| text.clone(), || json!({"output": text}));
+    }
+    output.line(
+        || format!("turns={} model_calls=0", replayed.turns),
+        || json!({"turns": replayed.turns, "model_calls": 0}),
+    );
+}
+
+/// Every record of a session, as it is stored.
+async fn copy(
+    source: &Context,
+    session: &SessionUid,
+) -> Result<(Session, Vec<mainspring::eventlog::StoredRecord>), CliError> {
+    let caller = caller("mainspring replay");
+    let row = source.sessions.get(&caller, session).await?;
+    let request = ReplayRequest {
+        session: session.clone(),
+        from_seq: 0,
+        to_seq: row.last_seq.as_i64(),
+        verify: false,
+    };
+    let mut copied = Vec::new();
+    if row.last_seq > Seq::ZERO {
+        let mut stream = source.sessions.replay(&caller, request).await?;
+        while let Some(record) = stream.next().await {
+            let mut record = records::stored(&record?)?;
+            record.fence = record.fence.max(Fence::new(1));
+            copied.push(record);
+        }
+    }
+    if copied.len() as u64 != row.last_seq.get() {
+        let missing = Seq::new(copied.len() as u64 + 1);
+        let what = "records are missing at the end";
+        return Err(LogError::Tampered { seq: missing, what }.into());
+    }
+    Ok((row, copied))
+}

@@ -1,1 +1,0 @@
-//! The mainspring binary.

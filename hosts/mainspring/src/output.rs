@@ -1,0 +1,167 @@
+//! Results on standard output, errors on standard error, as text or JSON.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use mainspring::api::{ComputeState, DeletionState, LogRecord, Outcome, Session};
+use mainspring::eventlog::canonical::rfc3339;
+use serde_json::{Value, json};
+
+use crate::args::Format;
+use crate::error::CliError;
+use crate::records;
+
+/// Where and how results go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    format: Format,
+}
+
+impl Output {
+    pub(crate) const fn new(format: Format) -> Self {
+        Self { format }
+    }
+
+    pub(crate) const fn is_json(self) -> bool {
+        matches!(self.format, Format::Json)
+    }
+
+    /// One result, as a line.
+    pub(crate) fn line(self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
+        let line = if self.is_json() { json().to_string() } else { text() };
+        println!("{line}");
+    }
+
+    /// A record, as a line.
+    pub(crate) fn record(self, record: &LogRecord, member: Option<&str>) -> Result<(), CliError> {
+        if !self.is_json() {
+            println!("{}", records::text_line(record));
+            return Ok(());
+        }
+        let line = records::json_line(record)?;
+        match member {
+            None => println!("{line}"),
+            Some(member) => println!("{{\"{member}\":{line}}}"),
+        }
+        Ok(())
+    }
+
+    /// A piece of output while it is written.
+    pub(crate) fn chunk(self, execution: &str, chunk: &str, done: bool) {
+        if self.is_json() {
+            println!(
+                "{}",
+                json!({"delta": {"execution_id": execution, "chunk": chunk, "done": done}})
+            );
+            return;
+        }
+        if done {
+            println!();
+        } else {
+            print!("{chunk}");
+        }
+        let _ = std::io::stdout().flush();
+    }
+
+    /// Shows why the command failed, and gives its exit code.
+    pub(crate) fn fail(self, error: &CliError) -> ExitCode {
+        if self.is_json() {
+            let outcome = match error.outcome {
+                Outcome::NotApplied => "not_applied",
+                Outcome::Unknown => "unknown",
+            };
+            let mut body = json!({
+                "code": error.code,
+                "message": error.message,
+                "outcome": outcome,
+                "exit_code": error.exit_code(),
+            });
+            if let Some(session) = &error.session {
+                body["session"] = json!(session);
+            }
+            eprintln!("{}", json!({"error": body}));
+        } else {
+            eprintln!("mainspring: {error} [{}]", error.code);
+        }
+        ExitCode::from(error.exit_code())
+    }
+}
+
+/// A session, with proto field names.
+pub(crate) fn session_json(s: &Session) -> Value {
+    let mut value = json!({
+        "uid": s.uid.as_str(),
+        "project": s.project,
+        "name": s.name,
+        "harness": s.harness,
+        "model": s.model,
+        "exec_state": format!("EXEC_{}", s.exec_state.name()),
+        "compute_state": compute_name(s.compute_state),
+        "deletion_state": match s.deletion_state {
+            DeletionState::Active => "DELETION_ACTIVE",
+            DeletionState::Pending => "DELETION_PENDING",
+        },
+        "last_seq": s.last_seq.get(),
+        "create_time": rfc3339(s.create_time),
+        "update_time": rfc3339(s.update_time),
+        "labels": s.labels,
+        "annotations": s.annotations,
+    });
+    if let Some(parent) = &s.parent_uid {
+        value["parent_uid"] = json!(parent.as_str());
+        value["fork_seq"] = json!(s.fork_seq.get());
+    }
+    if let Some(approval) = &s.pending_approval {
+        value["pending_approval"] = json!({
+            "execution_id": approval.execution_id,
+            "tool_call_id": approval.tool_call_id,
+            "request_seq": approval.request_seq,
+        });
+    }
+    value
+}
+
+fn compute_name(state: ComputeState) -> String {
+    format!("COMPUTE_{}", state.name())
+}
+
+/// `uid TAB last_seq=N TAB compute=X TAB harness=H TAB name=N`
+pub(crate) fn list_line(s: &Session) -> String {
+    format!(
+        "{}\tlast_seq={}\tcompute={}\tharness={}\tname={}",
+        s.uid,
+        s.last_seq,
+        s.compute_state.name(),
+        s.harness,
+        s.name
+    )
+}
+
+/// `session U project=P name=N harness=H last_seq=N compute=X`
+pub(crate) fn get_line(s: &Session) -> String {
+    format!(
+        "session {} project={} name={} harness={} last_seq={} compute={}",
+        s.uid,
+        s.project,
+        s.name,
+        s.harness,
+        s.last_seq,
+        s.compute_state.name()
+    )
+}
+
+/// `session U VERB compute=COMPUTE_X last_seq=N`
+pub(crate) fn moved_line(s: &Session, verb: &str) -> String {
+    format!(
+        "session {} {verb} compute={} last_seq={}",
+        s.uid,
+        compute_name(s.compute_state),
+        s.last_seq
+    )
+}
+
+/// `child U parent=P fork_seq=N name=N`
+pub(crate) fn child_line(s: &Session) -> String {
+    let parent = s.parent_uid.as_ref().map_or("", |parent| parent.as_str());
+    format!("child {} parent={parent} fork_seq={} name={}", s.uid, s.fork_seq, s.name)
+}
