@@ -83,6 +83,8 @@ conditions! {
     UnsupportedRecord = "unsupported_record" => Corrupt,
     /// Stored bytes cannot be read.
     Corrupt = "corrupt" => Corrupt,
+    /// A line of an exported journal cannot be read.
+    BadLine = "bad_line" => Corrupt,
     /// The journal's evidence of an execution is ill-formed.
     InvalidExecutionLog = "invalid_execution_log" => Precondition,
     /// The latest turn has fewer inputs than it declares.

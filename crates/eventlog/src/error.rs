@@ -146,9 +146,9 @@ impl LogError {
             Self::Tampered { .. } => Condition::JournalTampered,
             Self::UnsupportedRecord { .. } => Condition::UnsupportedRecord,
             Self::Corrupt { .. }
-            | Self::BadLine { .. }
             | Self::UnsupportedSchema { .. }
             | Self::NotAStore { .. } => Condition::Corrupt,
+            Self::BadLine { .. } => Condition::BadLine,
             Self::Held { .. } => Condition::Unavailable,
             Self::Unsupported(_) => Condition::Unimplemented,
             Self::Unavailable { outcome: Outcome::Unknown, .. } => Condition::OutcomeUnknown,
@@ -167,7 +167,6 @@ impl Classify for LogError {
             Self::UnsupportedSchema { .. } => "unsupported_schema",
             Self::NotAStore { .. } => "not_a_store",
             Self::Held { .. } => "store_held",
-            Self::BadLine { .. } => "bad_line",
             other => other.condition().code(),
         }
     }

@@ -95,19 +95,17 @@ pub(crate) struct ModelArgs {
     /// A mediated tool (comes in a later version).
     #[arg(long, value_name = "NAME=WHERE")]
     pub(crate) tool: Vec<String>,
-    /// Let a harness take the name of a built-in one.
-    #[arg(long)]
-    pub(crate) replace_builtin: bool,
 }
 
-/// The host inside a command that opens the journal itself.
+/// Harnesses of the host inside a command that opens the journal itself.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct EmbeddedArgs {
+pub(crate) struct HarnessArgs {
     /// Serve a harness: NAME=HOST:PORT, NAME=unix:PATH, or NAME=exec:COMMAND for a child process.
     #[arg(long, value_name = "NAME=ADDR")]
     pub(crate) harness_at: Vec<String>,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
+    /// Let a harness take the name of a built-in one.
+    #[arg(long)]
+    pub(crate) replace_builtin: bool,
 }
 
 #[derive(Debug, Args)]
@@ -121,6 +119,9 @@ pub(crate) struct Serve {
     /// Serve a harness: NAME=HOST:PORT, NAME=unix:PATH, or NAME=exec:COMMAND for a child process.
     #[arg(long = "harness", value_name = "NAME=ADDR")]
     pub(crate) harness: Vec<String>,
+    /// Let a harness take the name of a built-in one.
+    #[arg(long)]
+    pub(crate) replace_builtin: bool,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 }
@@ -134,10 +135,10 @@ pub(crate) struct Create {
     #[arg(long, default_value = "")]
     pub(crate) harness: String,
     /// Model that the session is labelled with.
-    #[arg(long = "session-model", value_name = "MODEL", default_value = "")]
+    #[arg(long, default_value = "")]
     pub(crate) model: String,
     #[command(flatten)]
-    pub(crate) host: EmbeddedArgs,
+    pub(crate) host: HarnessArgs,
 }
 
 #[derive(Debug, Args)]
@@ -153,7 +154,7 @@ pub(crate) struct OneSession {
     #[arg(long, value_name = "UID")]
     pub(crate) session: String,
     #[command(flatten)]
-    pub(crate) host: EmbeddedArgs,
+    pub(crate) host: HarnessArgs,
 }
 
 #[derive(Debug, Args)]
@@ -162,7 +163,9 @@ pub(crate) struct Resume {
     #[arg(long, value_name = "UID")]
     pub(crate) session: String,
     #[command(flatten)]
-    pub(crate) host: EmbeddedArgs,
+    pub(crate) host: HarnessArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
 }
 
 #[derive(Debug, Args)]
@@ -198,7 +201,9 @@ pub(crate) struct Exec {
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
-    pub(crate) host: EmbeddedArgs,
+    pub(crate) host: HarnessArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
 }
 
 #[derive(Debug, Args)]
@@ -220,7 +225,7 @@ pub(crate) struct Replay {
     #[arg(long, default_value = "")]
     pub(crate) harness: String,
     #[command(flatten)]
-    pub(crate) host: EmbeddedArgs,
+    pub(crate) host: HarnessArgs,
 }
 
 #[derive(Debug, Args)]
@@ -238,11 +243,11 @@ pub(crate) struct Fork {
     #[arg(long, value_delimiter = ',')]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
-    pub(crate) host: EmbeddedArgs,
+    pub(crate) host: HarnessArgs,
 }
 
 #[derive(Debug, Args)]
-#[group(id = "what", required = true, multiple = false, args = ["session", "file"])]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["session", "file"])))]
 pub(crate) struct Verify {
     /// A session.
     #[arg(long, value_name = "UID")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mainspring::api::{Caller, OsEntropy, RequestId, SessionUid, Sessions};
 use mainspring::{Host, HostBuilder, Stores};
 
-use crate::args::{EmbeddedArgs, Global};
+use crate::args::{Global, HarnessArgs, ModelArgs};
 use crate::error::CliError;
 use crate::parts;
 
@@ -17,15 +17,20 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Opens the journal here, or connects to the server.
-    pub(crate) async fn open(global: &Global, host: &EmbeddedArgs) -> Result<Self, CliError> {
+    /// Opens the journal here, or connects to the server. Commands that run
+    /// turns say who answers model calls.
+    pub(crate) async fn open(
+        global: &Global,
+        harnesses: &HarnessArgs,
+        model: Option<&ModelArgs>,
+    ) -> Result<Self, CliError> {
         match &global.server {
             Some(server) => {
-                refuse_host_flags(host)?;
+                refuse_host_flags(harnesses, model)?;
                 Ok(Self { sessions: remote(server).await?, host: None })
             }
             None => {
-                let host = embedded(global, &host.harness_at, &host.model)?;
+                let host = embedded(global, harnesses, model)?;
                 Ok(Self { sessions: Arc::new(host.service().clone()), host: Some(host) })
             }
         }
@@ -49,26 +54,28 @@ impl Context {
 /// A host over the journal that the command line names.
 pub(crate) fn embedded(
     global: &Global,
-    harnesses: &[String],
-    model: &crate::args::ModelArgs,
+    harnesses: &HarnessArgs,
+    model: Option<&ModelArgs>,
 ) -> Result<Host, CliError> {
+    let configured = |log| {
+        let builder = HostBuilder::new(log).project(&global.project);
+        parts::configure(builder, harnesses, model)
+    };
     // Everything that can be refused is refused before the journal is opened.
     let check = Stores::with_defaults().open("memory:", Default::default())?;
-    let configured =
-        |log| parts::configure(HostBuilder::new(log).project(&global.project), harnesses, model);
     configured(check)?.build()?;
     let log = Stores::with_defaults().open(&global.journal, Default::default())?;
     Ok(configured(log)?.build()?)
 }
 
-fn refuse_host_flags(host: &EmbeddedArgs) -> Result<(), CliError> {
-    if !host.harness_at.is_empty() || host.model.model.is_some() {
+fn refuse_host_flags(harnesses: &HarnessArgs, model: Option<&ModelArgs>) -> Result<(), CliError> {
+    if model.is_some_and(|model| !model.tool.is_empty()) {
+        return Err(CliError::unimplemented("--tool"));
+    }
+    if !harnesses.harness_at.is_empty() || model.is_some_and(|model| model.model.is_some()) {
         return Err(CliError::usage(
             "--harness-at and --model set up a host in this process; with --server, set them there",
         ));
-    }
-    if !host.model.tool.is_empty() {
-        return Err(CliError::unimplemented("--tool"));
     }
     Ok(())
 }

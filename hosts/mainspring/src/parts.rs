@@ -6,26 +6,30 @@ use mainspring::HostBuilder;
 use mainspring::api::{ModelProvider, Runtime};
 use mainspring::runtime_local::{ChildSpec, LocalRuntime};
 
-use crate::args::ModelArgs;
+use crate::args::{HarnessArgs, ModelArgs};
 use crate::error::CliError;
 
 /// Adds harnesses and the model that the command line names.
 pub(crate) fn configure(
     mut builder: HostBuilder,
-    harnesses: &[String],
-    args: &ModelArgs,
+    harnesses: &HarnessArgs,
+    model_args: Option<&ModelArgs>,
 ) -> Result<HostBuilder, CliError> {
-    if !args.tool.is_empty() {
-        return Err(CliError::unimplemented("--tool"));
-    }
-    builder = builder.replace_built_in(args.replace_builtin);
-    if let Some(model) = model(args)? {
-        builder = builder.model(model);
+    builder = builder.replace_built_in(harnesses.replace_builtin);
+    match model_args {
+        // No turn is run, so no model is needed and every harness is of use.
+        None => builder = builder.every_built_in(),
+        Some(args) if !args.tool.is_empty() => return Err(CliError::unimplemented("--tool")),
+        Some(args) => {
+            if let Some(model) = model(args)? {
+                builder = builder.model(model);
+            }
+        }
     }
     let mut remote: Vec<(&str, &str)> = Vec::new();
     let mut children = LocalRuntime::builder();
     let mut local: Vec<&str> = Vec::new();
-    for spec in harnesses {
+    for spec in &harnesses.harness_at {
         let (name, place) = spec
             .split_once('=')
             .filter(|(name, place)| !name.is_empty() && !place.is_empty())

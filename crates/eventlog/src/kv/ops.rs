@@ -517,7 +517,11 @@ impl Transaction<'_> {
         let stored = self.kv.get(Space::Records, &record_key)?;
         let stored = stored.ok_or_else(|| LogError::Corrupt { what: format!("record {seq}") })?;
         let note_key = keys::note(&kv.store, seq, key);
-        let taken = keys::decode_record(seq, &stored)?.notes.contains_key(key)
+        let notes = keys::decode_record(seq, &stored)?.notes;
+        if notes.get(key).is_some_and(|given| given == value) {
+            return Ok(Reply::Done);
+        }
+        let taken = notes.contains_key(key)
             || self.kv.get(Space::Notes, &note_key)?.is_some();
         if taken {
             return Err(LogError::Moved { what: "the note" }.into());
@@ -635,7 +639,8 @@ impl Table<'_> {
         if let Some(value) = self.kv.get(Space::Executions, &keys::execution(self.uid, id))? {
             return Ok(Some(row::decode_execution(&value)?));
         }
-        for Segment { uid, upto } in self.segments {
+        // The nearest ancestor knows most of an execution that several went on with.
+        for Segment { uid, upto } in self.segments.iter().rev() {
             let Some(value) = self.kv.get(Space::Executions, &keys::execution(uid, id))? else {
                 continue;
             };
@@ -648,7 +653,7 @@ impl Table<'_> {
             }
             // The owner went on with this execution after the fork.
             let range = (view.first_seq, Seq::new(*upto));
-            return read::refold_execution(self.kv, uid, id, range);
+            return read::refold_execution(self.kv, self.segments, id, range);
         }
         Ok(None)
     }

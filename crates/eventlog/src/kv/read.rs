@@ -7,7 +7,7 @@ use mainspring_api::{Event, ExecutionId, Head, Seq, SessionUid};
 
 use super::keys;
 use super::ops::OpError;
-use super::row::KvRow;
+use super::row::{KvRow, Segment};
 use crate::chain::StoredRecord;
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
@@ -143,32 +143,41 @@ fn each_event(
     Ok(())
 }
 
-/// The view of one execution within a range of the records kept under `store`.
+/// The view of one execution within a range of inherited records, wherever its
+/// ancestors keep them.
 pub(super) fn refold_execution(
     kv: &dyn KvRead,
-    store: &SessionUid,
+    segments: &[Segment],
     id: &ExecutionId,
     (from, to): (Seq, Seq),
 ) -> Result<Option<ExecutionView>, OpError> {
     let mut events = Vec::new();
     let mut failed = None;
-    let range = (keys::record(store, from), keys::record(store, to.next()));
-    kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
-        let seq = key_seq(key);
-        match keys::decode_record(seq, value).and_then(|record| record.event()) {
-            Ok(event) if event.execution_id.as_ref() == Some(id) => events.push((seq, event)),
-            Ok(_) => {}
-            Err(error) => {
-                failed = Some(error);
-                return ControlFlow::Break(());
-            }
+    let mut from = from;
+    for Segment { uid, upto } in segments {
+        let upto = to.min(Seq::new(*upto));
+        if from > upto {
+            continue;
         }
-        ControlFlow::Continue(())
-    })?;
-    match failed {
-        Some(error) => Err(error.into()),
-        None => Ok(ExecutionView::refold(id, events.iter().map(|(seq, event)| (*seq, event)))),
+        let range = (keys::record(uid, from), keys::record(uid, upto.next()));
+        kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
+            let seq = key_seq(key);
+            match keys::decode_record(seq, value).and_then(|record| record.event()) {
+                Ok(event) if event.execution_id.as_ref() == Some(id) => events.push((seq, event)),
+                Ok(_) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        from = upto.next();
     }
+    Ok(ExecutionView::refold(id, events.iter().map(|(seq, event)| (*seq, event))))
 }
 
 /// The position at the end of a record's key.

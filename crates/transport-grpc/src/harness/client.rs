@@ -6,14 +6,14 @@ use mainspring_api::{
 };
 use mainspring_wire::v1;
 use mainspring_wire::v1::harness_client::HarnessClient;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use crate::harness::bridge::Bridge;
-use crate::harness::start;
+use crate::harness::start::{self, ReadHistory};
 use crate::metadata::{CallMetadata, REQUEST_ID};
 use crate::options::LinkOptions;
 use crate::status::is_local;
@@ -29,6 +29,8 @@ pub struct GrpcHarness {
     cancel: Signal<CancelReason>,
     closed: Signal<()>,
     options: LinkOptions,
+    /// What the check of a start has read, for the run that follows it.
+    checked: Arc<Mutex<Option<ReadHistory>>>,
 }
 
 impl GrpcHarness {
@@ -42,7 +44,7 @@ impl GrpcHarness {
         let client = HarnessClient::new(channel)
             .max_decoding_message_size(options.message_bytes_max)
             .max_encoding_message_size(options.message_bytes_max);
-        Self { client, metadata, cancel, closed, options }
+        Self { client, metadata, cancel, closed, options, checked: Arc::default() }
     }
 
     /// The call metadata wins over the request id, and over whatever else is there.
@@ -77,12 +79,30 @@ impl Harness for GrpcHarness {
             .map_err(|error| HarnessError::Protocol { message: format!("descriptor: {error}") })
     }
 
+    async fn check_start(&self, start: &Start) -> Result<(), HarnessError> {
+        let bound = self.options.message_bytes_max;
+        let history = ReadHistory::of(start, bound).await?;
+        let frame = start::to_frame(start.clone(), history, bound)?;
+        let Some(v1::controller_frame::Frame::Start(message)) = frame.frame else {
+            unreachable!("a start frame holds a start")
+        };
+        *self.checked.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(ReadHistory::checked(start, message.history));
+        Ok(())
+    }
+
     async fn run(&self, start: Start, sink: Arc<dyn EventSink>) -> Result<(), HarnessError> {
         self.check_open()?;
         let session = start::session_text(start.session.as_ref());
         let execution_id = start.execution_id.clone();
         // Refused here, if at all: nothing has been sent yet.
-        let frame = start::to_frame(start, self.options.message_bytes_max).await?;
+        let bound = self.options.message_bytes_max;
+        let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let history = match checked.filter(|history| history.is_of(&start)) {
+            Some(history) => history,
+            None => ReadHistory::of(&start, bound).await?,
+        };
+        let frame = start::to_frame(start, history, bound)?;
         let (to_harness, frames) = mpsc::channel(FRAMES_MAX);
         to_harness.try_send(frame).expect("a fresh channel has room for the first frame");
         let mut bridge = Bridge::new(

@@ -13,9 +13,36 @@ use crate::harness::link::LinkError;
 /// Events read at a time.
 const HISTORY_PAGE: usize = 256;
 
+/// The history of one execution, read once: for the check before the turn is
+/// recorded, and for the frame after it.
+#[derive(Debug)]
+pub(crate) struct ReadHistory {
+    execution_id: ExecutionId,
+    events: Vec<v1::Event>,
+    bytes: usize,
+}
+
+impl ReadHistory {
+    /// Reads the history of `start`, counting beyond the bound without keeping.
+    pub(crate) async fn of(start: &Start, message_bytes_max: usize) -> Result<Self, HarnessError> {
+        let (events, bytes) = read(&*start.history, message_bytes_max).await?;
+        Ok(Self { execution_id: start.execution_id.clone(), events, bytes })
+    }
+
+    /// A history whose frame was within the bound.
+    pub(crate) fn checked(start: &Start, events: Vec<v1::Event>) -> Self {
+        Self { execution_id: start.execution_id.clone(), events, bytes: 0 }
+    }
+
+    pub(crate) fn is_of(&self, start: &Start) -> bool {
+        self.execution_id == start.execution_id
+    }
+}
+
 /// The start frame, with the whole history.
-pub(crate) async fn to_frame(
+pub(crate) fn to_frame(
     start: Start,
+    history: ReadHistory,
     message_bytes_max: usize,
 ) -> Result<v1::ControllerFrame, HarnessError> {
     let frame = ControllerFrame {
@@ -31,13 +58,12 @@ pub(crate) async fn to_frame(
     };
     let mut frame = v1::ControllerFrame::try_from(frame).map_err(unsendable)?;
     let base = frame.encoded_len();
-    let (history, history_bytes) = read(&*start.history, message_bytes_max).await?;
     if let Some(v1::controller_frame::Frame::Start(message)) = &mut frame.frame {
-        message.history = history;
+        message.history = history.events;
     }
     // The estimate lacks the length prefixes around the history, and an
     // estimate above the bound comes without the events.
-    let bytes = frame.encoded_len().max(base + history_bytes);
+    let bytes = frame.encoded_len().max(base + history.bytes);
     if bytes > message_bytes_max {
         return Err(HarnessError::StartTooLarge {
             bytes: bytes as u64,

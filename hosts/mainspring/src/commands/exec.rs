@@ -29,7 +29,7 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
         deadline_unix: args.deadline.map_or(0, deadline_unix),
         ..ExecRequest::default()
     };
-    let context = Context::open(global, &args.host).await?;
+    let context = Context::open(global, &args.host, Some(&args.model)).await?;
     let result = run(&context, global, &mut request, output).await;
     context.close().await;
     result

@@ -8,7 +8,7 @@ use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
 };
 
-use crate::args::{EmbeddedArgs, Export, Global, Import};
+use crate::args::{Export, Global, HarnessArgs, Import};
 use crate::context::{Context, caller, uid};
 use crate::error::CliError;
 use crate::output::{Output, session_json};
@@ -16,7 +16,7 @@ use crate::progress;
 
 pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Result<(), CliError> {
     let session = uid(&args.session)?;
-    let context = Context::open(global, &EmbeddedArgs::default()).await?;
+    let context = Context::open(global, &HarnessArgs::default(), None).await?;
     let host = context.embedded("export")?;
     let mut lines = host.service().export(&caller("mainspring export"), &session).await?;
     let path = args.file.as_ref().map_or("standard output", |path| path.to_str().unwrap_or("?"));
@@ -57,7 +57,7 @@ pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Res
         project: global.project.clone(),
         name: args.name.clone(),
     };
-    let context = Context::open(global, &EmbeddedArgs::default()).await?;
+    let context = Context::open(global, &HarnessArgs::default(), None).await?;
     let host = context.embedded("import")?;
     let lines = read_lines(&args.file).await?;
     let imported = host.service().import(&caller("mainspring import"), request, lines).await;
@@ -94,15 +94,12 @@ async fn read_lines(path: &str) -> Result<Lines, CliError> {
     let state = (reader, Some(first), bar, path.to_owned());
     Ok(Box::pin(futures_util::stream::unfold(state, async |(mut reader, first, bar, path)| {
         let mut line = first.unwrap_or_default();
-        if line.is_empty() {
-            if let Err(error) = reader.read_until(b'\n', &mut line).await {
-                let message = format!("{path}: {error}");
-                let condition = mainspring::api::Condition::InvalidArgument;
-                return Some((
-                    Err(SessionsError::new(condition, message)),
-                    (reader, None, bar, path),
-                ));
-            }
+        if line.is_empty()
+            && let Err(error) = reader.read_until(b'\n', &mut line).await
+        {
+            let message = format!("{path}: {error}");
+            let condition = mainspring::api::Condition::InvalidArgument;
+            return Some((Err(SessionsError::new(condition, message)), (reader, None, bar, path)));
         }
         if line.is_empty() {
             bar.finish_and_clear();

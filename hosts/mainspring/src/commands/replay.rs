@@ -23,7 +23,7 @@ pub(crate) async fn replay(global: &Global, args: Replay, output: Output) -> Res
     if args.re_execute {
         return re_execute(global, &args, &session, output).await;
     }
-    let context = Context::open(global, &args.host).await?;
+    let context = Context::open(global, &args.host, None).await?;
     let request = ReplayRequest { session, from_seq: args.from, to_seq: args.to, verify: false };
     let mut stream = context.sessions.replay(&caller("mainspring replay"), request).await?;
     while let Some(record) = stream.next().await {
@@ -42,11 +42,7 @@ async fn re_execute(
     session: &SessionUid,
     output: Output,
 ) -> Result<(), CliError> {
-    let source = Context::open(
-        global,
-        &crate::args::EmbeddedArgs { harness_at: Vec::new(), ..args.host.clone() },
-    )
-    .await?;
+    let source = Context::open(global, &crate::args::HarnessArgs::default(), None).await?;
     let (row, copied) = copy(&source, session).await?;
     source.close().await;
     let log = Stores::with_defaults().open("memory:", Default::default())?;
@@ -68,8 +64,7 @@ async fn re_execute(
     .find(|name| !name.is_empty())
     .unwrap_or_default()
     .to_owned();
-    let builder = HostBuilder::new(Arc::clone(&log)).every_built_in();
-    let host = parts::configure(builder, &args.host.harness_at, &args.host.model)?.build()?;
+    let host = parts::configure(HostBuilder::new(Arc::clone(&log)), &args.host, None)?.build()?;
     let journal = Journal::new(log, session.clone());
     let call = Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) };
     let replayed = host.harnesses().find(&name)?.replay(&journal, &call).await;

@@ -16,10 +16,14 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
         return Err(CliError::unimplemented("--registry-addr"));
     }
     refuse_public(&args.addr)?;
+    let harnesses = crate::args::HarnessArgs {
+        harness_at: args.harness,
+        replace_builtin: args.replace_builtin,
+    };
     // The socket is bound before the journal is opened: a taken address changes nothing.
     let listener = Listener::bind(&args.addr).await.map_err(|error| serve_failed(&error))?;
     let address = listener.address().to_string();
-    let host = crate::context::embedded(global, &args.harness, &args.model)?;
+    let host = crate::context::embedded(global, &harnesses, Some(&args.model))?;
     output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
     let service = host.service().clone();
     let shutdown = {

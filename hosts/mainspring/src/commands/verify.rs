@@ -11,7 +11,7 @@ use mainspring::eventlog::export::{LineVerifier, vector_lines};
 use mainspring::eventlog::{ChainVerifier, LogError};
 use serde_json::json;
 
-use crate::args::{EmbeddedArgs, Global, Verify};
+use crate::args::{Global, HarnessArgs, Verify};
 use crate::context::{Context, caller, uid};
 use crate::error::CliError;
 use crate::output::Output;
@@ -57,7 +57,7 @@ async fn verify_session(
     session: SessionUid,
     expect_head: Option<Head>,
 ) -> Result<VerifyReport, CliError> {
-    let context = Context::open(global, &EmbeddedArgs::default()).await?;
+    let context = Context::open(global, &HarnessArgs::default(), None).await?;
     let report = match &context.host {
         Some(host) => {
             let request = VerifyRequest { session, expect_head };

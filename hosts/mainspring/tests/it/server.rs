@@ -1,0 +1,55 @@
+//! The same commands over a server.
+
+use crate::support::{Dir, Serving, session_of};
+
+#[test]
+fn every_command_of_a_client_works_over_a_server() {
+    let dir = Dir::new();
+    let mut server = Serving::start(&dir, &["serve", "--addr", "127.0.0.1:0"]);
+    let run =
+        |server: &Serving, args: &[&str]| dir.run(&[args, &["--server", &server.address]].concat());
+    let session = session_of(&run(&server, &["exec", "--input", "hello"]).ok());
+    let created = run(&server, &["create", "--name", "n", "--harness", "echo"]).ok();
+    assert!(run(&server, &["list"]).ok().starts_with(created.trim_end()), "newest first");
+    assert!(run(&server, &["get", "--session", &session]).ok().contains("last_seq=5"));
+    let replayed = run(&server, &["replay", "--session", &session, "--re-execute"]).ok();
+    assert_eq!(replayed, "echo:hello\nturns=1 model_calls=0\n");
+    let verified = run(&server, &["verify", "--session", &session]).ok();
+    assert!(verified.contains("head=5:"), "{verified}");
+    let child = run(&server, &["fork", "--session", &session, "--at", "5", "--names", "c"]).ok();
+    assert!(child.contains(&format!("parent={session} fork_seq=5 name=c")), "{child}");
+    run(&server, &["suspend", "--session", &session]).ok();
+    let resumed = run(&server, &["resume", "--session", &session]).ok();
+    assert!(resumed.ends_with("resume compute=COMPUTE_LIVE last_seq=7\n"), "{resumed}");
+    run(&server, &["exec", "--session", "sess-0", "--input", "x"]).fails(3, "session_not_found");
+    run(&server, &["exec", "--input", "x", "--harness", "nope"]).fails(2, "served are: echo");
+    run(&server, &["export", "--session", &session]).fails(1, "export with --server");
+    run(&server, &["import", "--file", "x"]).fails(1, "import with --server");
+
+    server.kill();
+    let server = Serving::start(&dir, &["serve", "--addr", "unix:s.sock"]);
+    let after = run(&server, &["exec", "--session", &session, "--input", "again"]).ok();
+    assert!(after.starts_with("seq=8   EVENT_EXECUTION_START"), "{after}");
+    assert_eq!(server.terminate(), 0);
+}
+
+/// A client that goes away detaches; the turn ends without it.
+#[test]
+fn a_lost_client_does_not_end_a_turn() {
+    let dir = Dir::new();
+    let server = Serving::start(&dir, &["serve", "--addr", "127.0.0.1:0"]);
+    let at = ["--server", server.address.as_str()];
+    let session = dir.run(&[&["create"], &at[..]].concat()).ok().trim_end().to_owned();
+    let input = "x".repeat(1 << 20);
+    let file = dir.write("input", input);
+    let exec = ["exec", "--session", &session, "--input-file", &file];
+    let mut client = dir.command(&[&exec, &at[..]].concat()).spawn().unwrap();
+    // Wherever the kill lands, the session is either untouched or finishes by itself.
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let state = || dir.run(&[&["get", "-o", "json", "--session", &session], &at[..]].concat()).ok();
+    let settled = (0..2_000)
+        .map(|_| state())
+        .find(|state| state.contains("EXEC_PENDING") || state.contains("EXEC_COMPLETED"));
+    assert!(settled.is_some(), "the turn did not end: {}", state());
+}
