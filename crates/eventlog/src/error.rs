@@ -145,9 +145,9 @@ impl LogError {
             Self::Invalid(_) | Self::Unrecordable(_) => Condition::InvalidArgument,
             Self::Tampered { .. } => Condition::JournalTampered,
             Self::UnsupportedRecord { .. } => Condition::UnsupportedRecord,
-            Self::Corrupt { .. }
-            | Self::UnsupportedSchema { .. }
-            | Self::NotAStore { .. } => Condition::Corrupt,
+            Self::Corrupt { .. } | Self::UnsupportedSchema { .. } | Self::NotAStore { .. } => {
+                Condition::Corrupt
+            }
             Self::BadLine { .. } => Condition::BadLine,
             Self::Held { .. } => Condition::Unavailable,
             Self::Unsupported(_) => Condition::Unimplemented,

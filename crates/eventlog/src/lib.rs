@@ -32,6 +32,7 @@ mod log;
 mod memory;
 pub mod page_token;
 pub mod reader;
+mod spec_digest;
 mod tool_args;
 mod view;
 
@@ -45,6 +46,7 @@ pub use log::{
     Page, PageKey, ReadLimit, RowPatch, SessionRow, Verified, mint_any,
 };
 pub use memory::MemoryEngine;
+pub use spec_digest::{spec_bytes, spec_digest};
 pub use tool_args::{InvalidToolArgs, normalise_args};
 pub use view::{
     ExecutionTable, ExecutionView, Fault, GateView, InstanceView, LegacyView, SessionView,

@@ -521,8 +521,7 @@ impl Transaction<'_> {
         if notes.get(key).is_some_and(|given| given == value) {
             return Ok(Reply::Done);
         }
-        let taken = notes.contains_key(key)
-            || self.kv.get(Space::Notes, &note_key)?.is_some();
+        let taken = notes.contains_key(key) || self.kv.get(Space::Notes, &note_key)?.is_some();
         if taken {
             return Err(LogError::Moved { what: "the note" }.into());
         }

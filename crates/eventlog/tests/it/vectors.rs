@@ -1,10 +1,11 @@
 //! Every recorded and derived value.
 
-use mainspring_api::{Json, JsonObject, ModelRequest, Seq};
+use mainspring_api::{Capabilities, HarnessSpec, Json, JsonObject, ModelRequest, Placement, Seq};
 use mainspring_eventlog::export::{LineVerifier, vector_lines};
 use mainspring_eventlog::page_token;
 use mainspring_eventlog::{
-    canonical, input_hash, json, normalise_args, reader, record_bytes, record_hash,
+    canonical, input_hash, json, normalise_args, reader, record_bytes, record_hash, spec_bytes,
+    spec_digest,
 };
 
 fn object(json: Json) -> JsonObject {
@@ -144,6 +145,22 @@ fn tool_arguments_are_accepted_or_refused() {
         assert_eq!(normalise_args(Some(&args)).is_ok(), valid, "{}", text(&case, "name"));
     }
     assert_eq!(normalise_args(None), Ok(None));
+}
+
+#[test]
+fn specs_have_their_bytes_and_digests() {
+    for case in cases("canonical_message/spec-digest.json") {
+        assert_eq!(text(&case, "type"), "HarnessSpec");
+        let message = object(case["message"].clone());
+        let remote = object(message["remote"].clone());
+        let spec = HarnessSpec {
+            placement: Some(Placement::Remote { address: text(&remote, "address") }),
+            capabilities: Some(Capabilities::default()),
+            descriptor_id: text(&message, "descriptor_id"),
+        };
+        assert_eq!(String::from_utf8(spec_bytes(&spec)).unwrap(), text(&case, "canonical"));
+        assert_eq!(spec_digest(&spec), text(&case, "digest"));
+    }
 }
 
 #[test]

@@ -125,11 +125,38 @@ async fn host(role: &str) {
     watching.abort();
 }
 
+/// A harness that describes itself and dies when it is run.
+#[derive(Debug)]
+struct Dying;
+
+#[async_trait]
+impl Harness for Dying {
+    async fn describe(&self) -> Result<Descriptor, HarnessError> {
+        Ok(Descriptor { id: "dying".into(), version: "1".into(), ..Descriptor::default() })
+    }
+
+    async fn run(&self, _start: Start, _sink: Arc<dyn EventSink>) -> Result<(), HarnessError> {
+        std::process::exit(9)
+    }
+}
+
+/// A harness process, as a host starts it.
+async fn dying_harness() {
+    use mainspring::transport_grpc::{Listener, ServeOptions, serve_harness};
+    let address = std::env::var("HARNESS_ADDR").unwrap();
+    let listener = Listener::bind(&address).await.unwrap();
+    let options = ServeOptions::default();
+    serve_harness(Arc::new(Dying), listener, options, std::future::pending()).await.unwrap();
+}
+
 /// Started by the tests below as a process of its own; otherwise it does nothing.
 #[test]
 fn crash_host() {
-    if let Ok(role) = std::env::var(ROLE) {
-        tokio::runtime::Runtime::new().unwrap().block_on(host(&role));
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    match role.as_str() {
+        "dying" => runtime.block_on(dying_harness()),
+        role => runtime.block_on(host(role)),
     }
 }
 
@@ -268,4 +295,22 @@ fn no_harness_process_is_left_over() {
         let gone = (0..2_000).any(|_| !left());
         assert!(gone, "{cut}: a harness process is left over");
     }
+}
+
+/// It fails the turn, by name, and the session goes on with a better harness.
+#[test]
+fn a_harness_that_describes_itself_and_dies_fails_its_turn() {
+    let dir = Dir::new();
+    let test = std::env::current_exe().unwrap();
+    let test = test.to_str().unwrap();
+    let place = format!("h=exec:env {ROLE}=dying '{test}' --exact crash::crash_host --nocapture");
+    let session = dir.exec("hello");
+    let exec = ["exec", "--session", &session, "--input", "x", "--harness", "h"];
+    let done = dir.run(&[&exec[..], &["--harness-at", &place]].concat());
+    done.fails(1, "harness_failed");
+    let records = dir.run(&["replay", "--session", &session]).ok();
+    let last = records.lines().last().unwrap();
+    assert!(last.starts_with("seq=8   EVENT_ERROR  harness unavailable"), "{records}");
+    dir.run(&["verify", "--session", &session]).ok();
+    dir.run(&["exec", "--session", &session, "--input", "y"]).ok();
 }
