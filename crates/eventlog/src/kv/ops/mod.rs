@@ -1,20 +1,24 @@
 //! The operations that write, each decided and applied inside one transaction.
 
+mod fork;
+mod import;
+mod table;
+
 use std::collections::HashMap;
 
-use mainspring_api::{
-    AppendId, DeletionState, Event, ExecutionId, Fence, Head, Seq, SessionUid, Timestamp,
-};
+use mainspring_api::{AppendId, Event, Fence, Head, Seq, SessionUid, Timestamp};
 
 use super::keys;
 use super::read;
-use super::row::{self, KvRow, Ops, Segment};
+use super::row::{self, KvRow, Ops};
 use crate::canonical::rfc3339;
 use crate::chain::{Batch, StoredRecord};
 use crate::engine::{EngineError, KvRead, KvWrite, Space};
 use crate::error::LogError;
-use crate::log::{FenceRow, Holder, ImportRow, Limits, NewSession, RowPatch, SessionRow};
-use crate::view::{ExecutionTable, ExecutionView, SessionView};
+use crate::log::{FenceRow, Holder, Limits, NewSession, RowPatch, SessionRow};
+use crate::view::SessionView;
+pub(super) use import::Publish;
+use table::Table;
 
 /// Note: when a record was committed, RFC 3339.
 pub(super) const COMMIT_TIME: &str = "commit_time";
@@ -74,27 +78,6 @@ pub(super) enum Op {
         id: Option<AppendId>,
         uid: SessionUid,
     },
-}
-
-/// Makes staged records a session.
-#[derive(Debug)]
-pub(super) struct Publish {
-    pub(super) id: AppendId,
-    /// The name that they were staged under.
-    pub(super) store: SessionUid,
-    pub(super) row: ImportRow,
-    pub(super) view: SessionView,
-    pub(super) table: HashMap<ExecutionId, ExecutionView>,
-    pub(super) fence: Fence,
-}
-
-/// Starts the marker of an import that is done; the session's uid follows.
-const PUBLISHED: &str = "published:";
-
-/// The session that a staging marker was published as.
-fn published(marker: &[u8]) -> Option<SessionUid> {
-    let uid = std::str::from_utf8(marker).ok()?.strip_prefix(PUBLISHED)?;
-    SessionUid::new(uid).ok()
 }
 
 impl Op {
@@ -454,50 +437,6 @@ impl Transaction<'_> {
         Ok(Reply::Fence(fence))
     }
 
-    fn fork(
-        &mut self,
-        id: AppendId,
-        parent: &SessionUid,
-        at: Head,
-        view: &SessionView,
-        children: &[(NewSession, Event)],
-    ) -> Result<Reply> {
-        if children.is_empty() || children.len() > self.limits.children_max {
-            return Err(LogError::Invalid("a fork makes 1 to 128 children").into());
-        }
-        let parent_row = self.rows.load(self.kv, parent)?;
-        if parent_row.row.view.deletion == DeletionState::Pending
-            || view.deletion == DeletionState::Pending
-        {
-            return Err(LogError::Deleted(parent.clone()).into());
-        }
-        let mut batches = Vec::with_capacity(children.len());
-        for (index, (child, marker)) in children.iter().enumerate() {
-            self.refuse_taken(&child.uid)?;
-            if children[..index].iter().any(|(other, _)| other.uid == child.uid) {
-                return Err(LogError::Invalid("two children have one uid").into());
-            }
-            if child.project.is_empty() {
-                return Err(LogError::Invalid("a session has no project").into());
-            }
-            let batch = Batch::link(at, vec![marker.clone().into()])?;
-            self.limits.check(&batch)?;
-            batches.push(batch);
-        }
-        let segments = inherited(&parent_row, at.seq);
-        let mut rows = Vec::with_capacity(children.len());
-        for ((child, _), batch) in children.iter().zip(&batches) {
-            let mut kv = self.new_row(id, child)?;
-            kv.segments.clone_from(&segments);
-            kv.row.parent = Some((parent.clone(), at.seq));
-            kv.row.fence =
-                FenceRow { fence: KvRow::CHILD_FENCE, holder: None, since: Some(self.now) };
-            kv.row.view = view.clone();
-            rows.push(self.write_batch(kv, id, KvRow::CHILD_FENCE, batch)?);
-        }
-        Ok(Reply::Rows(rows))
-    }
-
     fn annotate(
         &mut self,
         session: &SessionUid,
@@ -528,149 +467,5 @@ impl Transaction<'_> {
         self.wrote = true;
         self.kv.put(Space::Notes, &note_key, value.as_bytes())?;
         Ok(Reply::Done)
-    }
-
-    fn stage(
-        &mut self,
-        id: AppendId,
-        store: &SessionUid,
-        records: &[StoredRecord],
-    ) -> Result<Reply> {
-        let marker = self.kv.get(Space::Staging, &keys::row(store))?;
-        if let Some(uid) = marker.as_deref().and_then(published) {
-            // This very import is done: its records are a session's now.
-            let row = self.rows.load(self.kv, &uid)?;
-            return Ok(Reply::Row(Box::new(row.row)));
-        }
-        self.wrote = true;
-        if marker.is_none() {
-            self.kv.put(Space::Staging, &keys::row(store), id.to_string().as_bytes())?;
-        }
-        for record in records {
-            let value = keys::encode_record(record, record.fence, &record.notes);
-            self.kv.put(Space::Records, &keys::record(store, record.seq), &value)?;
-        }
-        Ok(Reply::Done)
-    }
-
-    fn publish(&mut self, publish: &Publish) -> Result<Reply> {
-        let Publish { id, store, row, view, table, fence } = publish;
-        let uid = &row.session.uid;
-        if row.session.project.is_empty() {
-            return Err(LogError::Invalid("a session has no project").into());
-        }
-        self.refuse_taken(uid)?;
-        let marker = self.kv.get(Space::Staging, &keys::row(store))?;
-        if marker.as_deref() != Some(id.to_string().as_bytes()) {
-            return Err(LogError::Invalid("nothing was staged by this import").into());
-        }
-        self.kv.put(Space::Staging, &keys::row(store), format!("{PUBLISHED}{uid}").as_bytes())?;
-        let created = row.create_time.unwrap_or(self.now);
-        let now = std::mem::replace(&mut self.now, created);
-        let mut kv = self.new_row(*id, &row.session)?;
-        self.now = now;
-        kv.store.clone_from(store);
-        kv.row.update_time = now;
-        kv.row.parent.clone_from(&row.parent);
-        kv.row.fence.fence = *fence;
-        kv.row.view.clone_from(view);
-        for execution in table.values() {
-            let key = keys::execution(store, &execution.id);
-            self.kv.put(Space::Executions, &key, &row::encode_execution(execution))?;
-        }
-        let answer = kv.row.clone();
-        self.save(kv)?;
-        Ok(Reply::Row(Box::new(answer)))
-    }
-
-    fn unstage(&mut self, id: Option<AppendId>, uid: &SessionUid) -> Result<Reply> {
-        const KEYS_MAX: usize = 10_000;
-        let Some(marker) = self.kv.get(Space::Staging, &keys::row(uid))? else {
-            return Ok(Reply::Done);
-        };
-        if published(&marker).is_some() || id.is_some_and(|id| marker != id.to_string().as_bytes())
-        {
-            return Ok(Reply::Done);
-        }
-        let prefix = keys::session_prefix(uid);
-        let staged = read::keys_of(self.kv, Space::Records, &prefix, KEYS_MAX)?;
-        self.wrote = true;
-        for key in &staged {
-            self.kv.delete(Space::Records, key)?;
-        }
-        if staged.len() == KEYS_MAX {
-            return Ok(Reply::More);
-        }
-        self.kv.delete(Space::Staging, &keys::row(uid))?;
-        Ok(Reply::Done)
-    }
-}
-
-/// Whose records a child forked at `at` shows.
-fn inherited(parent: &KvRow, at: Seq) -> Vec<Segment> {
-    let mut segments = Vec::new();
-    for segment in &parent.segments {
-        let upto = segment.upto.min(at.get());
-        if upto > segments.last().map_or(0, |last: &Segment| last.upto) {
-            segments.push(Segment { uid: segment.uid.clone(), upto });
-        }
-    }
-    if at >= parent.own_from() {
-        segments.push(Segment { uid: parent.store.clone(), upto: at.get() });
-    }
-    segments
-}
-
-/// The execution table of a session inside a transaction.
-struct Table<'a> {
-    kv: &'a dyn KvRead,
-    uid: &'a SessionUid,
-    segments: &'a [Segment],
-    changed: HashMap<ExecutionId, ExecutionView>,
-    failed: Option<EngineError>,
-}
-
-impl Table<'_> {
-    fn find(&self, id: &ExecutionId) -> Result<Option<ExecutionView>> {
-        if let Some(view) = self.changed.get(id) {
-            return Ok(Some(view.clone()));
-        }
-        if let Some(value) = self.kv.get(Space::Executions, &keys::execution(self.uid, id))? {
-            return Ok(Some(row::decode_execution(&value)?));
-        }
-        // The nearest ancestor knows most of an execution that several went on with.
-        for Segment { uid, upto } in self.segments.iter().rev() {
-            let Some(value) = self.kv.get(Space::Executions, &keys::execution(uid, id))? else {
-                continue;
-            };
-            let view = row::decode_execution(&value)?;
-            if view.first_seq.get() > *upto {
-                continue;
-            }
-            if view.last_seq.get() <= *upto {
-                return Ok(Some(view));
-            }
-            // The owner went on with this execution after the fork.
-            let range = (view.first_seq, Seq::new(*upto));
-            return read::refold_execution(self.kv, self.segments, id, range);
-        }
-        Ok(None)
-    }
-}
-
-impl ExecutionTable for Table<'_> {
-    fn load(&mut self, id: &ExecutionId) -> std::result::Result<Option<ExecutionView>, LogError> {
-        self.find(id).or_else(|error| match error {
-            OpError::Refused(error) => Err(error),
-            OpError::Engine(error) => {
-                self.failed = Some(error);
-                Ok(None)
-            }
-        })
-    }
-
-    fn store(&mut self, view: &ExecutionView) -> std::result::Result<(), LogError> {
-        self.changed.insert(view.id.clone(), view.clone());
-        Ok(())
     }
 }
