@@ -1,0 +1,90 @@
+//! Verifying a journal, page by page.
+
+use std::sync::Arc;
+
+use mainspring_api::{Head, SessionUid};
+
+use super::committer::Shared;
+use super::{read, read_shared, row};
+use crate::chain::ChainVerifier;
+use crate::engine::Engine;
+use crate::error::LogError;
+use crate::log::{ReadLimit, Verified};
+
+/// A verification under way.
+pub(super) struct Verification<E> {
+    shared: Arc<Shared<E>>,
+    session: SessionUid,
+    at: Step,
+}
+
+enum Step {
+    Start(Head),
+    Pages(Box<row::KvRow>, ChainVerifier),
+    Ended,
+}
+
+impl<E: Engine> Verification<E> {
+    /// Verifies what follows `after`, which is known to hold.
+    pub(super) fn new(shared: Arc<Shared<E>>, session: SessionUid, after: Head) -> Self {
+        Self { shared, session, at: Step::Start(after) }
+    }
+
+    pub(super) async fn next(mut self) -> Option<(Result<Verified, LogError>, Self)> {
+        let step = std::mem::replace(&mut self.at, Step::Ended);
+        let (row, mut chain) = match step {
+            Step::Ended => return None,
+            Step::Start(after) => match self.start(after).await {
+                Ok(row) => (Box::new(row), ChainVerifier::after(after)),
+                Err(error) => return Some((Err(error), self)),
+            },
+            Step::Pages(row, chain) => (row, chain),
+        };
+        let head = row.row.view.head;
+        if chain.head().seq == head.seq {
+            let done = if chain.head() == head {
+                Ok(Verified::Done(head))
+            } else {
+                Err(LogError::Tampered { seq: head.seq, what: "the last hash is not the head's" })
+            };
+            return Some((done, self));
+        }
+        let from = chain.head().seq.next();
+        let limit = ReadLimit { records: 4_096, bytes: 1 << 20 };
+        let session_row = row.clone();
+        let page = read_shared(Arc::clone(&self.shared), move |kv| {
+            read::records(kv, &session_row, from, limit)
+        })
+        .await;
+        let checked = page.and_then(|page| {
+            if page.is_empty() {
+                return Err(LogError::Tampered {
+                    seq: from,
+                    what: "the journal ends before its head",
+                });
+            }
+            page.iter().try_for_each(|record| chain.check(record))
+        });
+        Some(match checked {
+            Ok(()) => {
+                let seq = chain.head().seq;
+                self.at = Step::Pages(row, chain);
+                (Ok(Verified::Checked { seq, head: head.seq }), self)
+            }
+            Err(error) => (Err(error), self),
+        })
+    }
+
+    async fn start(&self, after: Head) -> Result<row::KvRow, LogError> {
+        let uid = self.session.clone();
+        let row = read_shared(Arc::clone(&self.shared), move |kv| read::load_row(kv, &uid)).await?;
+        let head = row.row.view.head;
+        if head.seq < after.seq {
+            return Err(LogError::Tampered {
+                seq: head.seq.next(),
+                what: "the journal is shorter than it was",
+            });
+        }
+        Ok(row)
+    }
+}
