@@ -49,6 +49,16 @@ pub enum LogError {
         /// The bound.
         bytes_max: u64,
     },
+    /// There are more of something than its bound.
+    #[error("{what}: {count} of them, the bound is {count_max}")]
+    TooMany {
+        /// What.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// The bound.
+        count_max: usize,
+    },
     /// The request cannot be what a correct caller sends.
     #[error("invalid request to the log: {0}")]
     Invalid(&'static str),
@@ -141,7 +151,7 @@ impl LogError {
             Self::Deleted(_) => Condition::SessionDeleted,
             Self::Conflict { .. } | Self::Moved { .. } => Condition::Conflict,
             Self::Fenced { .. } => Condition::Fenced,
-            Self::TooLarge { .. } => Condition::ValueTooLarge,
+            Self::TooLarge { .. } | Self::TooMany { .. } => Condition::ValueTooLarge,
             Self::Invalid(_) | Self::Unrecordable(_) => Condition::InvalidArgument,
             Self::Tampered { .. } => Condition::JournalTampered,
             Self::UnsupportedRecord { .. } => Condition::UnsupportedRecord,

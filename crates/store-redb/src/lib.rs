@@ -1,1 +1,13 @@
-//! The embedded journal store: one redb file.
+#![doc = include_str!("../README.md")]
+
+mod config;
+mod engine;
+mod error;
+mod holder;
+mod open;
+mod overlay;
+mod store;
+
+pub use config::RedbConfig;
+pub use engine::RedbEngine;
+pub use store::RedbStore;

@@ -1,1 +1,49 @@
-//! Test doubles: clocks, faults, scripted harnesses.
+//! Test doubles: clocks, randomness from a seed, sample journals, faults.
+//!
+//! Everything here is deterministic: time moves when a test says so, and a
+//! seed decides the rest, so that a failure can be run again.
+//!
+//! ```
+//! use mainspring_api::{Clock, Entropy, Head};
+//! use mainspring_eventlog::Batch;
+//! use mainspring_testkit::{ManualClock, SeededEntropy, sample};
+//!
+//! let clock = ManualClock::at_unix(1_800_000_000);
+//! clock.advance(std::time::Duration::from_millis(5));
+//! assert_eq!(clock.now().nanos, 5_000_000);
+//!
+//! let (mut a, mut b) = ([0; 8], [0; 8]);
+//! SeededEntropy::new(7).fill(&mut a);
+//! SeededEntropy::new(7).fill(&mut b);
+//! assert_eq!(a, b);
+//!
+//! let turn = sample::turn(&sample::execution(1), "hello");
+//! let batch = Batch::link(Head::EMPTY, sample::records(turn)).unwrap();
+//! assert_eq!(batch.len(), 5);
+//! ```
+//!
+//! What is here:
+//! - [`ManualClock`], [`SeededEntropy`], [`SeededRng`];
+//! - [`sample`]: events, whole turns, random journals, sessions, ids;
+//! - [`fold_all`], [`read_all`], [`verify_all`]: a journal looked at from outside;
+//! - [`SharedMemory`]: an engine that outlives the store on it;
+//! - [`CutStore`]: a log that stops a host at a named point;
+//! - with the feature `redb`, `FaultyDisk`: a disk that fails, tears writes and
+//!   loses power.
+
+mod clock;
+mod cut;
+#[cfg(feature = "redb")]
+mod disk;
+mod journal;
+mod memory;
+mod random;
+pub mod sample;
+
+pub use clock::ManualClock;
+pub use cut::{CutMode, CutOp, CutPoint, CutSide, CutStore, InvalidCut};
+#[cfg(feature = "redb")]
+pub use disk::{DiskFault, DiskOp, FaultyBackend, FaultyDisk};
+pub use journal::{append, create, fold_all, read_all, verify_all};
+pub use memory::SharedMemory;
+pub use random::{SeededEntropy, SeededRng};

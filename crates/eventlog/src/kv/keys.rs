@@ -68,6 +68,14 @@ pub(super) fn order(project: &str, create_time: Timestamp, uid: &SessionUid) -> 
     key
 }
 
+/// The create time and uid in an order key whose project takes `prefix` bytes.
+pub(super) fn order_parts(key: &[u8], prefix: usize) -> Option<(Timestamp, SessionUid)> {
+    let (time, uid) = key.get(prefix..)?.split_first_chunk::<8>()?;
+    let nanos = (!u64::from_be_bytes(*time) ^ (1 << 63)).cast_signed();
+    let uid = SessionUid::new(std::str::from_utf8(uid).ok()?).ok()?;
+    Some((Timestamp::from_unix_nanos(nanos), uid))
+}
+
 const RECORD_FORMAT: u8 = 1;
 
 /// `format, fence, hash, has_prev, prev_hash?, notes length, notes, canonical`.

@@ -211,66 +211,66 @@ fn moved(expected: Head, head: Head) -> OpError {
 /// A page of rows.
 pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> {
     let prefix = keys::project_prefix(&query.project);
-    let from = match &query.after {
+    let end = keys::after(&prefix);
+    let mut from = match &query.after {
         None => prefix.clone(),
-        Some(PageKey { create_time, uid }) => {
-            let mut key = keys::order(&query.project, *create_time, uid);
-            key.push(0);
-            key
-        }
+        Some(key) => just_after(&keys::order(&query.project, key.create_time, &key.uid)),
     };
     let size = query.page_size.clamp(1, 500);
-    let mut uids = Vec::new();
-    let uid_at = prefix.len() + 8;
+    let wanted = (size + 1).max(64);
     let mut page = Page::default();
     let mut scanned = 0;
-    let mut last_seen = None;
-    let mut from = from;
-    let end = keys::after(&prefix);
     loop {
-        uids.clear();
-        let wanted = (size + 1 - page.rows.len()).max(64);
-        kv.scan(Space::Order, &from, &end, &mut |key, _| {
-            uids.push(key.to_vec());
-            if uids.len() < wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        let more = uids.len() == wanted;
-        for key in &uids {
-            let text = key.get(uid_at..).and_then(|uid| std::str::from_utf8(uid).ok());
-            let Some(uid) = text.and_then(|text| SessionUid::new(text).ok()) else {
-                continue;
-            };
+        let order = keys_between(kv, &from, &end, wanted)?;
+        for key in &order {
             scanned += 1;
-            match find_row(kv, &uid)? {
-                Ok(Some(row)) => {
-                    if page.rows.len() == size && matches(&row.row, query) {
-                        page.next = page.rows.last().map(page_key);
-                        return Ok(page);
-                    }
-                    last_seen = Some(page_key(&row.row));
-                    if matches(&row.row, query) {
-                        page.rows.push(row.row);
-                    }
-                }
-                Ok(None) => {}
-                // One damaged row never fails a list.
-                Err(error) => {
-                    tracing::warn!(session = %uid, error = %error, "row left out of a list")
-                }
+            let Some((_, uid)) = keys::order_parts(key, prefix.len()) else { continue };
+            let Some(row) = listed(kv, &uid)?.filter(|row| matches(row, query)) else { continue };
+            if page.rows.len() == size {
+                page.next = page.rows.last().map(page_key);
+                return Ok(page);
             }
+            page.rows.push(row);
         }
-        if !more {
+        let Some(last) = order.last().filter(|_| order.len() == wanted) else {
             return Ok(page);
-        }
+        };
         if scanned >= SCAN_ROWS_MAX {
-            page.next = last_seen;
+            let seen = keys::order_parts(last, prefix.len());
+            page.next = seen.map(|(create_time, uid)| PageKey { create_time, uid });
             return Ok(page);
         }
-        if let Some(last) = uids.last() {
-            from.clone_from(last);
-            from.push(0);
-        }
+        from = just_after(last);
     }
+}
+
+/// The first key after `key`.
+fn just_after(key: &[u8]) -> Vec<u8> {
+    let mut next = key.to_vec();
+    next.push(0);
+    next
+}
+
+fn keys_between(
+    kv: &dyn KvRead,
+    from: &[u8],
+    to: &[u8],
+    max: usize,
+) -> Result<Vec<Vec<u8>>, EngineError> {
+    let mut keys = Vec::new();
+    kv.scan(Space::Order, from, to, &mut |key, _| {
+        keys.push(key.to_vec());
+        if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(keys)
+}
+
+/// A row of a list. One damaged row never fails the list.
+fn listed(kv: &dyn KvRead, uid: &SessionUid) -> Result<Option<SessionRow>, EngineError> {
+    Ok(find_row(kv, uid)?.map(|row| row.map(|row| row.row)).unwrap_or_else(|error| {
+        tracing::warn!(session = %uid, error = %error, "row left out of a list");
+        None
+    }))
 }
 
 fn page_key(row: &SessionRow) -> PageKey {

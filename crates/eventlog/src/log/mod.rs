@@ -77,7 +77,7 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// Tested in this order, with nothing written:
-    /// - `TooLarge`: an event or the batch exceeds [`Limits`].
+    /// - `TooLarge`, `TooMany`: an event or the batch exceeds [`Limits`].
     /// - `SessionNotFound`. Nothing is created.
     /// - `Conflict`: the journal ends elsewhere, and the record after the base
     ///   was not written by this very append.
@@ -111,7 +111,8 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     /// that a losing caller does not stop a healthy writer.
     ///
     /// # Errors
-    /// `SessionNotFound`; `Conflict` when the head moved; `Moved` when the fence did.
+    /// `SessionNotFound`; then `Conflict` when the head moved; then `Moved` when
+    /// the fence did.
     async fn acquire_if_head(
         &self,
         session: &SessionUid,
@@ -161,7 +162,7 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// `SessionNotFound`; `Invalid` when `at` is beyond the head, there are no
-    /// children or too many; `Conflict` when the record at `at` is another one;
+    /// children or too many; `Deleted` when the parent or its prefix is; `Conflict` when the record at `at` is another one;
     /// `AlreadyExists` when a child's uid is taken.
     async fn fork(
         &self,

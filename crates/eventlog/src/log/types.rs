@@ -45,7 +45,11 @@ impl Limits {
             Err(LogError::TooLarge { what, bytes: bytes as u64, bytes_max: max as u64 })
         };
         if batch.len() > self.batch_records_max {
-            return Err(LogError::Invalid("a batch has too many records"));
+            return Err(LogError::TooMany {
+                what: "records of one batch",
+                count: batch.len(),
+                count_max: self.batch_records_max,
+            });
         }
         if let Some(record) =
             batch.stored().find(|record| record.canonical.len() > self.event_bytes_max)

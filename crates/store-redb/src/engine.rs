@@ -1,0 +1,363 @@
+//! The engine: one redb table for each space.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use mainspring_api::{Clock, report};
+use mainspring_eventlog::{Engine, EngineError, Keep, KvRead, KvWrite, LogError, Space, Visit};
+use redb::{
+    Database, DatabaseError, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
+    ReadableTable, StorageBackend, Table, TableError, WriteTransaction,
+};
+
+use crate::config::RedbConfig;
+use crate::error::{guarded, is_latched, unavailable};
+use crate::holder::HolderNote;
+use crate::open::{Empty, builder, drop_cached_pages, first_open, open, table};
+
+type Bytes = &'static [u8];
+
+/// An ordered key-value engine over one redb database.
+///
+/// After an error of a write the handle knows nothing: every call is refused
+/// until [`Engine::reopen`] has opened the file again.
+pub struct RedbEngine {
+    note: Option<HolderNote>,
+    database: RwLock<Option<Database>>,
+    failed: AtomicBool,
+    again: Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>,
+}
+
+impl RedbEngine {
+    /// Opens or creates the file that `config` names.
+    ///
+    /// # Errors
+    /// With the file's bytes unchanged:
+    /// - `Held`: another process has it open, or this one.
+    /// - `NotAStore`: it is not a redb file, or one of another program.
+    /// - `UnsupportedSchema`: a newer version wrote it.
+    /// - `Corrupt`: it is damaged beyond what redb repairs.
+    /// - `Unavailable`: it cannot be reached, as when its directory is missing.
+    pub fn open(config: &RedbConfig, clock: &dyn Clock) -> Result<Self, LogError> {
+        let RedbConfig { path, cache_bytes } = config.clone();
+        let database = first_open(&path, cache_bytes)?;
+        let note = HolderNote::write(&path, clock.now())
+            .inspect_err(|error| tracing::warn!(%error, "no holder note beside the store"))
+            .ok();
+        let again = move || {
+            drop_cached_pages(&path)?;
+            open(&path, cache_bytes, Empty::Refuse)
+        };
+        Ok(Self::of(note, database, again))
+    }
+
+    /// An engine over backends that `backend` makes: one now, and one for each
+    /// time that it must be opened again. What a backend still caches of writes
+    /// whose sync failed must be gone from the next one.
+    ///
+    /// # Errors
+    /// `Unavailable` when there is no backend or redb does not open it.
+    pub fn with_backends<B: StorageBackend>(
+        cache_bytes: usize,
+        backend: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    ) -> Result<Self, LogError> {
+        let again = move || builder(cache_bytes).create_with_backend(backend()?);
+        let database =
+            guarded("open", &again).map_err(|error| unavailable("open".to_owned(), error))?;
+        Ok(Self::of(None, database, again))
+    }
+
+    fn of(
+        note: Option<HolderNote>,
+        database: Database,
+        again: impl Fn() -> Result<Database, DatabaseError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            note,
+            database: RwLock::new(Some(database)),
+            failed: AtomicBool::new(false),
+            again: Box::new(again),
+        }
+    }
+
+    fn read_once(
+        &self,
+        f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.with(|database| {
+            let txn = guarded("begin a read", || database.begin_read())?;
+            f(&Reader { txn, tables: Default::default() })
+        })
+    }
+
+    fn with<T>(
+        &self,
+        f: impl FnOnce(&Database) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let refused = |why: &str| EngineError { message: why.to_owned(), source: None };
+        let guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = guard.as_ref().ok_or_else(|| refused("the file is not open"))?;
+        if self.failed.load(Ordering::Acquire) {
+            return Err(refused("a write failed and the file was not opened again"));
+        }
+        f(database)
+    }
+}
+
+impl Drop for RedbEngine {
+    fn drop(&mut self) {
+        // While the file is still locked, so that no other process's note is removed.
+        drop(self.note.take());
+        close(self.database.get_mut().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Closes what is open. A handle that failed writes nothing more; redb leaves
+/// the file for the next open to recover.
+fn close(database: &mut Option<Database>) {
+    let closed = database.take().map(|database| guarded("close", || database.close()));
+    if let Some(Err(error)) = closed {
+        tracing::warn!(error = %report(&error), "store was not closed cleanly");
+    }
+}
+
+impl fmt::Debug for RedbEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbEngine")
+            .field("note", &self.note)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine for RedbEngine {
+    fn read(
+        &self,
+        f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        match self.read_once(f) {
+            // After one failed read redb refuses all others. Every commit was
+            // durable, so a fresh handle shows what this one did.
+            Err(error) if is_latched(&error) && !self.failed.load(Ordering::Acquire) => {
+                tracing::warn!(error = %report(&error), "store opened again after a failed read");
+                self.reopen()?;
+                self.read_once(f)
+            }
+            answer => answer,
+        }
+    }
+
+    fn write(
+        &self,
+        f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<Keep, EngineError>,
+    ) -> Result<(), EngineError> {
+        self.with(|database| {
+            let outcome = transact(database, f);
+            if outcome.handle_failed {
+                self.failed.store(true, Ordering::Release);
+            }
+            outcome.result
+        })
+    }
+
+    fn reopen(&self) -> Result<(), EngineError> {
+        // Waits for the transactions that are running; new ones wait for it.
+        let mut guard = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        close(&mut guard);
+        *guard = Some(guarded("open again", &self.again)?);
+        self.failed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+}
+
+struct Written {
+    result: Result<(), EngineError>,
+    /// Whether redb itself failed, so that its handle is not to be trusted.
+    handle_failed: bool,
+}
+
+fn transact(
+    database: &Database,
+    f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<Keep, EngineError>,
+) -> Written {
+    let begun = guarded("begin a write", || {
+        let mut txn = database.begin_write()?;
+        txn.set_durability(Durability::Immediate)?;
+        Ok::<_, redb::Error>(txn)
+    });
+    let txn = match begun {
+        Ok(txn) => txn,
+        Err(error) => return Written { result: Err(error), handle_failed: true },
+    };
+    let mut writer = Writer { txn: &txn, tables: Default::default(), failed: Cell::new(false) };
+    let decided = f(&mut writer);
+    let op_failed = writer.failed.get();
+    let closed = guarded("end a write", || {
+        drop(writer);
+        Ok::<_, redb::Error>(())
+    });
+    match (decided, closed) {
+        (Ok(Keep::Yes), Ok(())) if !op_failed => {
+            let result = guarded("commit", || txn.commit());
+            Written { handle_failed: result.is_err(), result }
+        }
+        (decided, closed) => {
+            let aborted = guarded("abort", || txn.abort());
+            let handle_failed = op_failed || closed.is_err() || aborted.is_err();
+            let swallowed = || EngineError {
+                message: "an operation failed and the transaction was to be kept".to_owned(),
+                source: None,
+            };
+            let result = match decided {
+                Ok(Keep::Yes) => closed.and_then(|()| Err(swallowed())),
+                Ok(Keep::No) => closed.and(aborted),
+                Err(error) => Err(error),
+            };
+            Written { result, handle_failed }
+        }
+    }
+}
+
+/// Opens each table when it is first asked for.
+struct Reader {
+    txn: ReadTransaction,
+    tables: [OnceCell<Option<ReadOnlyTable<Bytes, Bytes>>>; Space::ALL.len()],
+}
+
+impl Reader {
+    /// The table of a space; `None` while nothing was ever written to it.
+    fn table(&self, space: Space) -> Result<Option<&ReadOnlyTable<Bytes, Bytes>>, EngineError> {
+        let cell = &self.tables[space as usize];
+        if cell.get().is_none() {
+            let opened = guarded("open a table", || match self.txn.open_table(table(space)) {
+                Ok(table) => Ok(Some(table)),
+                Err(TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(error) => Err(error),
+            })?;
+            let _ = cell.set(opened);
+        }
+        Ok(cell.get().and_then(Option::as_ref))
+    }
+}
+
+impl KvRead for Reader {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        match self.table(space)? {
+            Some(table) => get_of(table, key),
+            None => Ok(None),
+        }
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
+        match self.table(space)? {
+            Some(table) => scan_of(table, from, to, visit),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As [`Reader`], inside a transaction.
+struct Writer<'txn> {
+    txn: &'txn WriteTransaction,
+    tables: [OnceCell<Table<'txn, Bytes, Bytes>>; Space::ALL.len()],
+    /// Whether redb failed in it: then it is never committed.
+    failed: Cell<bool>,
+}
+
+impl<'txn> Writer<'txn> {
+    fn note<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {
+        result.inspect_err(|_| self.failed.set(true))
+    }
+
+    fn table(&self, space: Space) -> Result<&Table<'txn, Bytes, Bytes>, EngineError> {
+        let cell = &self.tables[space as usize];
+        if cell.get().is_none() {
+            let opened = guarded("open a table", || self.txn.open_table(table(space)));
+            let _ = cell.set(self.note(opened)?);
+        }
+        Ok(cell.get().expect("opened just above"))
+    }
+
+    fn table_mut(&mut self, space: Space) -> Result<&mut Table<'txn, Bytes, Bytes>, EngineError> {
+        self.table(space)?;
+        Ok(self.tables[space as usize].get_mut().expect("opened just above"))
+    }
+}
+
+impl KvRead for Writer<'_> {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.note(get_of(self.table(space)?, key))
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
+        self.note(scan_of(self.table(space)?, from, to, visit))
+    }
+}
+
+impl KvWrite for Writer<'_> {
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        let table = self.table_mut(space)?;
+        let put = guarded("write", || table.insert(key, value).map(drop));
+        self.note(put)
+    }
+
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), EngineError> {
+        let table = self.table_mut(space)?;
+        let deleted = guarded("delete", || table.remove(key).map(drop));
+        self.note(deleted)
+    }
+}
+
+fn get_of(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    key: &[u8],
+) -> Result<Option<Vec<u8>>, EngineError> {
+    guarded("read", || {
+        Ok::<_, redb::StorageError>(table.get(key)?.map(|value| value.value().to_vec()))
+    })
+}
+
+fn scan_of(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    from: &[u8],
+    to: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<(), EngineError> {
+    if from >= to {
+        return Ok(());
+    }
+    let mut range = guarded("scan", || table.range(from..to))?;
+    let mut next = || {
+        range.next().transpose().inspect(|entry| {
+            // Damage may show only now; the same calls below cannot fail any more.
+            if let Some((key, value)) = entry {
+                let _ = (key.value(), value.value());
+            }
+        })
+    };
+    while let Some((key, value)) = guarded("scan", &mut next)? {
+        if visit(key.value(), value.value()).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}

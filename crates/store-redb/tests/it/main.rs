@@ -1,0 +1,8 @@
+//! What is particular to redb: files, versions, holders, and faults of the disk.
+
+mod commit_errors;
+mod damaged;
+mod held;
+mod random_faults;
+mod support;
+mod versions;

@@ -1,0 +1,3 @@
+//! The doubles do what their docs say.
+
+mod cut;
