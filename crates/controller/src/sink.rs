@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use async_trait::async_trait;
 use mainspring_api::{
@@ -9,7 +10,8 @@ use mainspring_api::{
     Signal, SinkError, ToolCall, ToolResult, Usage, random_hex,
 };
 use mainspring_eventlog::{LogError, NewRecord, input_hash};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::unconstrained;
 
 use crate::machine::{Closing, Machine, ModelStep, Step};
 use crate::recorded::{USAGE_NOTE, normalise, usage_note};
@@ -27,7 +29,7 @@ pub(crate) struct RunSink(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     /// One complete effect at a time, in lock order.
-    guarded: Mutex<Guarded>,
+    guarded: Arc<Mutex<Guarded>>,
     tag: Tag,
     model: Option<Arc<dyn ModelProvider>>,
     model_calls: Arc<AtomicU64>,
@@ -50,14 +52,14 @@ impl RunSink {
         model: Arc<dyn ModelProvider>,
         model_calls: Arc<AtomicU64>,
     ) -> Self {
-        let guarded = Mutex::new(Guarded { machine, writer: Some(writer) });
+        let guarded = Arc::new(Mutex::new(Guarded { machine, writer: Some(writer) }));
         let abandon = Signal::default();
         Self(Arc::new(Inner { guarded, tag, model: Some(model), model_calls, abandon }))
     }
 
     /// A sink that only serves: there is no writer and no model to reach.
     pub(crate) fn replay(machine: Machine, tag: Tag) -> Self {
-        let guarded = Mutex::new(Guarded { machine, writer: None });
+        let guarded = Arc::new(Mutex::new(Guarded { machine, writer: None }));
         let (model_calls, abandon) = (Arc::default(), Signal::default());
         Self(Arc::new(Inner { guarded, tag, model: None, model_calls, abandon }))
     }
@@ -75,7 +77,15 @@ impl RunSink {
 
     /// Runs an effect to its end even if the harness drops the call half way:
     /// what was begun is recorded, and no append is cut.
-    async fn whole<T, F>(&self, effect: impl FnOnce(Arc<Inner>) -> F) -> Result<T, SinkError>
+    ///
+    /// The effect queues for its turn when the call is first polled, so that
+    /// the journal has the order in which the harness made its calls, dropped
+    /// ones too. It waits in its own task, so that a call that nobody polls any
+    /// more stands in nobody's way.
+    async fn whole<T, F>(
+        &self,
+        effect: impl FnOnce(Arc<Inner>, OwnedMutexGuard<Guarded>) -> F + Send + 'static,
+    ) -> Result<T, SinkError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, SinkError>> + Send + 'static,
@@ -84,7 +94,18 @@ impl RunSink {
         if INSIDE.try_with(|inside| *inside == run).unwrap_or(false) {
             return Err(SinkError::Reentered);
         }
-        match tokio::spawn(effect(Arc::clone(&self.0))).await {
+        let inner = Arc::clone(&self.0);
+        // A spent budget of this task must not cost the effect its place.
+        let mut turn = Box::pin(unconstrained(Arc::clone(&inner.guarded).lock_owned()));
+        let queued = futures_util::poll!(turn.as_mut());
+        let task = tokio::spawn(async move {
+            let guarded = match queued {
+                Poll::Ready(guarded) => guarded,
+                Poll::Pending => turn.await,
+            };
+            effect(inner, guarded).await
+        });
+        match task.await {
             Ok(result) => result,
             Err(_) => Err(SinkError::Unrecordable("the effect panicked".to_owned())),
         }
@@ -94,12 +115,11 @@ impl RunSink {
 #[async_trait]
 impl EventSink for RunSink {
     async fn model(&self, request: ModelRequest) -> Result<ModelReply, SinkError> {
-        self.whole(|inner| async move { inner.model(request).await }).await
+        self.whole(|inner, guarded| async move { inner.model(guarded, request).await }).await
     }
 
     async fn output(&self, text: String) -> Result<(), SinkError> {
-        self.whole(|inner| async move {
-            let mut guarded = inner.guarded.lock().await;
+        self.whole(|inner, mut guarded| async move {
             if guarded.machine.output(&text)? == Step::Record {
                 let body = EventBody::Output(Some(Message::assistant(text)));
                 guarded.record(inner.tag.event(body).into()).await?;
@@ -110,8 +130,8 @@ impl EventSink for RunSink {
     }
 
     async fn tool_call(&self, call: ToolCall) -> Result<ToolResult, SinkError> {
-        self.whole(|inner| async move {
-            match inner.guarded.lock().await.machine.tool_call(&call) {
+        self.whole(|_, mut guarded| async move {
+            match guarded.machine.tool_call(&call) {
                 Err(error) => Err(error),
                 Ok(never) => match never {},
             }
@@ -120,8 +140,7 @@ impl EventSink for RunSink {
     }
 
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {
-        self.whole(|inner| async move {
-            let mut guarded = inner.guarded.lock().await;
+        self.whole(|inner, mut guarded| async move {
             if guarded.machine.report(&result)? == Step::Record {
                 let body = EventBody::ToolResult(Some(result));
                 guarded.record(inner.tag.event(body).into()).await?;
@@ -132,8 +151,7 @@ impl EventSink for RunSink {
     }
 
     async fn usage(&self, usage: Usage) -> Result<(), SinkError> {
-        self.whole(|inner| async move {
-            let mut guarded = inner.guarded.lock().await;
+        self.whole(|inner, mut guarded| async move {
             if guarded.machine.usage(&usage)? == Step::Record {
                 let body = EventBody::Usage(Some(usage));
                 guarded.record(inner.tag.event(body).into()).await?;
@@ -145,11 +163,14 @@ impl EventSink for RunSink {
 }
 
 impl Inner {
-    async fn model(self: &Arc<Self>, request: ModelRequest) -> Result<ModelReply, SinkError> {
+    async fn model(
+        self: &Arc<Self>,
+        mut guarded: OwnedMutexGuard<Guarded>,
+        request: ModelRequest,
+    ) -> Result<ModelReply, SinkError> {
         let hash = input_hash(&request)
             .map_err(|error| SinkError::Unrecordable(error.to_string()))?
             .to_string();
-        let mut guarded = self.guarded.lock().await;
         let record_intent = match guarded.machine.model(&hash)? {
             ModelStep::Served(reply) => return Ok(*reply),
             ModelStep::Call { record_intent } => record_intent,
