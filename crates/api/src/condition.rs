@@ -176,3 +176,18 @@ conditions! {
     /// Anything else.
     Internal = "internal" => Internal,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Condition;
+
+    #[test]
+    fn every_code_is_documented_once() {
+        let docs = include_str!("../../../docs/errors.md");
+        for condition in Condition::ALL {
+            let row = format!("\n| `{}` |", condition.code());
+            assert_eq!(docs.matches(&row).count(), 1, "{row}");
+            assert_eq!(Condition::from_code(condition.code()), Some(*condition));
+        }
+    }
+}

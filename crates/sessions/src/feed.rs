@@ -63,6 +63,7 @@ impl Feed {
             last: after,
             ready: first.map(|session| Ok(ExecUpdate::Session(session))).into_iter().collect(),
             behind: None,
+            lagged: false,
             finishing: None,
             ended: false,
             _gone: SetOnDrop(gone),
@@ -100,6 +101,9 @@ struct Watcher {
     ready: VecDeque<Item>,
     /// Records up to here are to be read from the log.
     behind: Option<Seq>,
+    /// Updates were missed, and no record has told yet how far: a delta now
+    /// would come before the records that it follows.
+    lagged: bool,
     finishing: Option<Result<Option<Box<Session>>, SessionsError>>,
     ended: bool,
     _gone: SetOnDrop,
@@ -129,20 +133,25 @@ impl Watcher {
     }
 
     async fn receive(&mut self) {
-        match self.updates.recv().await {
+        let update = self.updates.recv().await;
+        if matches!(update, Ok(Update::Record(_))) {
+            self.lagged = false;
+        }
+        match update {
             Ok(Update::Record(record)) if record.seq <= self.last => {}
             Ok(Update::Record(record)) if record.seq == self.last.next() => {
                 self.last = record.seq;
                 self.ready.push_back(Ok(ExecUpdate::Record(Box::new((*record).clone()))));
             }
             Ok(Update::Record(record)) => self.behind = Some(record.seq),
+            Ok(Update::Delta(_)) if self.lagged => {}
             Ok(Update::Delta(delta)) => self.ready.push_back(Ok(ExecUpdate::Delta(delta))),
             Ok(Update::Done(head, result)) => {
                 self.behind = Some(head);
                 self.finishing = Some(result);
             }
-            // The next update says by its position what was missed.
-            Err(RecvError::Lagged(_)) => {}
+            // The next record says by its position what was missed.
+            Err(RecvError::Lagged(_)) => self.lagged = true,
             // The turn's task died without a word; the log says how far it got.
             Err(RecvError::Closed) => {
                 let message = "the turn's task ended without a result";

@@ -10,6 +10,22 @@ use tonic::transport::{Channel, Endpoint, Error, Uri};
 use crate::address::PeerAddress;
 use crate::options::LinkOptions;
 
+/// Bytes of one stream that a client buffers before its peer must wait.
+///
+/// A peer that sends many small frames faster than they are recorded must run
+/// into this window, and not into the HTTP/2 library's budget for the overhead
+/// of small frames, which ends the whole connection. That budget is half of
+/// the connection's window at about 250 bytes a frame, and a frame of ours has
+/// at least some 30 bytes: 512 KiB of them cost 4 MiB of a budget of 8.
+const CLIENT_STREAM_WINDOW: u32 = 512 << 10;
+
+/// Bytes of all streams of a connection, on both sides.
+pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
+
+/// What a server buffers of one stream: a start frame of many megabytes should
+/// not wait for small windows, and the frames after it come one at a time.
+pub(crate) const SERVER_STREAM_WINDOW: u32 = 4 << 20;
+
 fn configured(
     endpoint: Endpoint,
     options: &LinkOptions,
@@ -18,8 +34,8 @@ fn configured(
     let endpoint = endpoint
         .connect_timeout(options.connect_timeout)
         .keep_alive_timeout(options.keep_alive_timeout)
-        // A start frame of many megabytes should not wait for 64 KiB windows.
-        .http2_adaptive_window(true);
+        .initial_stream_window_size(CLIENT_STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
     match keep_alive_interval {
         Some(interval) => endpoint.http2_keep_alive_interval(interval).keep_alive_while_idle(true),
         None => endpoint,

@@ -9,6 +9,7 @@ use tonic::service::{Routes, RoutesBuilder};
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 
+use crate::channel::{CONNECTION_WINDOW, SERVER_STREAM_WINDOW};
 use crate::harness::HarnessServer;
 use crate::incoming::connections;
 use crate::listen::{Listener, ServeError};
@@ -107,7 +108,8 @@ async fn run(
     let server = Server::builder()
         .http2_keepalive_interval(options.link.keep_alive_interval)
         .http2_keepalive_timeout(Some(options.link.keep_alive_timeout))
-        .http2_adaptive_window(Some(true))
+        .initial_stream_window_size(SERVER_STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .add_routes(routes.routes())
         .serve_with_incoming_shutdown(connections(socket, cut.clone()), stopped);
     let mut server = std::pin::pin!(server);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::{
-    Address, ApprovalRequest, CancelReason, ConnectError, Event, EventBody, ExecutionId,
+    Address, ApprovalRequest, CancelReason, ConnectError, Event, EventBody, EventSink, ExecutionId,
     ExecutionStart, Fence, FilePart, HarnessConnector as _, HarnessEnd, HarnessError, Incarnation,
-    Lifecycle, Message, ModelCall, Part, RecordedError, SinkError, Start, ToolCall, ToolResult,
-    Usage,
+    Lifecycle, Message, ModelCall, ModelReply, ModelRequest, Part, RecordedError, SinkError, Start,
+    ToolCall, ToolResult, Usage, async_trait,
 };
 use mainspring_transport_grpc::{GrpcConnector, LinkOptions, ServeOptions};
 use mainspring_wire::v1;
@@ -64,6 +64,55 @@ async fn t05_host_owned_kinds() {
         protocol(run, name);
         assert!(calls.is_empty(), "{name}");
     }
+}
+
+/// A sink that takes its time, as one that records does.
+#[derive(Default)]
+struct Slow(Recorder);
+
+#[async_trait]
+impl EventSink for Slow {
+    async fn model(&self, request: ModelRequest) -> Result<ModelReply, SinkError> {
+        self.0.model(request).await
+    }
+
+    async fn output(&self, text: String) -> Result<(), SinkError> {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        self.0.output(text).await
+    }
+
+    async fn tool_call(&self, call: ToolCall) -> Result<ToolResult, SinkError> {
+        self.0.tool_call(call).await
+    }
+
+    async fn report(&self, result: ToolResult) -> Result<(), SinkError> {
+        self.0.report(result).await
+    }
+
+    async fn usage(&self, usage: Usage) -> Result<(), SinkError> {
+        self.0.usage(usage).await
+    }
+}
+
+/// Small frames that come faster than they are recorded make the harness wait;
+/// they do not cost the connection.
+#[tokio::test]
+async fn a_flood_of_small_outputs_is_slowed_down() {
+    const OUTPUTS: usize = 20_000;
+    let (address, _) = serve_raw(move |mut frames: Frames, out: Events| async move {
+        frames.message().await.unwrap().unwrap();
+        for _ in 0..OUTPUTS {
+            let _ = out.send(Ok(event(EventBody::Output(Some(Message::assistant("")))))).await;
+        }
+        let _ = out.send(Ok(completed())).await;
+    })
+    .await;
+    let connection = connect(&address).await;
+    let sink = Arc::new(Slow::default());
+    connection.harness().run(start(), Arc::clone(&sink) as Arc<_>).await.unwrap();
+    assert_eq!(sink.0.calls().len(), OUTPUTS);
 }
 
 #[tokio::test]
