@@ -49,6 +49,9 @@ pub enum Outcome {
     NotApplied,
     /// It may have taken effect. Send the same again to settle it.
     Unknown,
+    /// It took effect, and what it began then failed; the journal says how far
+    /// it came. Sending the same again does it again.
+    Applied,
 }
 
 /// What every error of the workspace answers.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainspring_api::{
-    AppendId, Bytes, Descriptor, Entropy, Event, EventBody, ExecutionId, ExecutionStart, Fence,
-    Harness, HarnessEnd, Head, Lifecycle, LogRecord, Message, ModelProvider, OsEntropy,
-    RecordedError, Seq, SessionUid, Start,
+    AppendId, Bytes, CancelReason, Descriptor, Entropy, Event, EventBody, ExecutionId,
+    ExecutionStart, Fence, Harness, HarnessEnd, Head, Lifecycle, LogRecord, Message, ModelProvider,
+    OsEntropy, RecordedError, Seq, SessionUid, Signal, Start,
 };
 use mainspring_eventlog::{Batch, Holder, Limits, LogError, NewRecord, SessionRow, mint_any};
 use tokio::time::Instant;
@@ -37,6 +37,12 @@ pub struct Options {
     pub observer: Arc<dyn Observer>,
     /// Source of ids.
     pub entropy: Arc<dyn Entropy>,
+    /// What the harness said of itself on this very connection; `None` asks it.
+    pub descriptor: Option<Descriptor>,
+    /// Set when the caller goes away. It counts until the turn begins.
+    pub gone: Signal<()>,
+    /// Tells the harness that its turn is to stop, before it is dropped.
+    pub cancel: Signal<CancelReason>,
 }
 
 impl Options {
@@ -51,6 +57,9 @@ impl Options {
             model,
             observer: Arc::new(IgnoreAll),
             entropy: Arc::new(OsEntropy),
+            descriptor: None,
+            gone: Signal::default(),
+            cancel: Signal::default(),
         }
     }
 }
@@ -64,6 +73,23 @@ pub enum Expected {
     Seq(Seq),
     /// At this head, which the caller has read.
     At(Head),
+}
+
+impl Expected {
+    /// The head that a turn starts at, if the journal's is the expected one.
+    ///
+    /// # Errors
+    /// The log's conflict.
+    pub fn resolve(self, head: Head) -> Result<Head, LogError> {
+        let expected = match self {
+            Self::Head => return Ok(head),
+            Self::Seq(seq) if seq == head.seq => return Ok(head),
+            Self::At(at) if at == head => return Ok(head),
+            Self::Seq(seq) => Head { seq, hash: None },
+            Self::At(at) => at,
+        };
+        Err(LogError::Conflict { expected, head })
+    }
 }
 
 /// A new turn.
@@ -198,8 +224,8 @@ impl Controller {
     ) -> Result<Executed, ControllerError> {
         let row = self.journal.open().await?;
         admit(&row)?;
-        let descriptor = run::describe(harness, turn.deadline).await?;
-        let head = expected_head(&row, turn.expected)?;
+        let descriptor = self.describe(harness, turn.deadline).await?;
+        let head = turn.expected.resolve(row.view.head)?;
         let id = turn
             .execution_id
             .clone()
@@ -215,10 +241,11 @@ impl Controller {
             resume_from_seq: turn.resume_from_seq,
         };
         harness.check_start(&start).await.map_err(ControllerError::Run)?;
+        self.check_caller(turn.deadline)?;
         let mut writer = self.writer(head);
         start.inputs = self.record_start(&mut writer, &tag, &turn, &descriptor).await?;
         let sink = self.live_sink(Machine::live(), tag.clone(), writer);
-        let ran = run::run(harness, start, sink, turn.deadline).await;
+        let ran = run::run(harness, start, sink, turn.deadline, &self.options.cancel).await;
         let head = finish(&tag, ran).await?;
         Ok(Executed { execution_id: id, head })
     }
@@ -252,6 +279,28 @@ impl Controller {
             .collect())
     }
 
+    /// The last look at the caller: after this the turn is the journal's.
+    fn check_caller(&self, deadline: Option<Instant>) -> Result<(), ControllerError> {
+        if self.options.gone.get().is_some() {
+            return Err(ControllerError::NotStarted { out_of_time: false });
+        }
+        if deadline.is_some_and(|at| at <= Instant::now()) {
+            return Err(ControllerError::NotStarted { out_of_time: true });
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn describe(
+        &self,
+        harness: &Arc<dyn Harness>,
+        deadline: Option<Instant>,
+    ) -> Result<Descriptor, ControllerError> {
+        match &self.options.descriptor {
+            Some(descriptor) => Ok(descriptor.clone()),
+            None => run::describe(harness, deadline).await,
+        }
+    }
+
     pub(crate) fn harness_name<'a>(&'a self, descriptor: &'a Descriptor) -> &'a str {
         if self.options.harness.is_empty() { &descriptor.id } else { &self.options.harness }
     }
@@ -281,18 +330,6 @@ fn admit(row: &SessionRow) -> Result<(), ControllerError> {
         Some(fault) => Err(ControllerError::invalid(fault.seq, &fault.what)),
         None => Ok(()),
     }
-}
-
-fn expected_head(row: &SessionRow, expected: Expected) -> Result<Head, ControllerError> {
-    let head = row.view.head;
-    let expected = match expected {
-        Expected::Head => return Ok(head),
-        Expected::Seq(seq) if seq == head.seq => return Ok(head),
-        Expected::Seq(seq) => Head { seq, hash: None },
-        Expected::At(at) if at == head => return Ok(head),
-        Expected::At(at) => at,
-    };
-    Err(LogError::Conflict { expected, head }.into())
 }
 
 /// Ends a turn as its run deserves: an end, an error, or neither.

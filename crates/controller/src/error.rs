@@ -68,6 +68,13 @@ pub enum ControllerError {
     /// The operation needs a session uid.
     #[error("session uid is missing")]
     MissingSessionUid,
+    /// The caller went away, or ran out of time, before the turn began. Nothing
+    /// was recorded.
+    #[error("call ended before the turn began ({})", if *.out_of_time { "deadline" } else { "cancelled" })]
+    NotStarted {
+        /// Whether it was the deadline.
+        out_of_time: bool,
+    },
     /// The turn's deadline passed.
     #[error("deadline exceeded")]
     DeadlineExceeded,
@@ -109,7 +116,10 @@ impl ControllerError {
             Self::ReplayDiverged(_) => Condition::ReplayDiverged,
             Self::ReplayInvokedModel => Condition::ReplayInvokedModel,
             Self::MissingSessionUid => Condition::MissingSessionUid,
-            Self::DeadlineExceeded => Condition::DeadlineExceeded,
+            Self::DeadlineExceeded | Self::NotStarted { out_of_time: true } => {
+                Condition::DeadlineExceeded
+            }
+            Self::NotStarted { out_of_time: false } => Condition::Cancelled,
             Self::Unsupported(_) => Condition::Unimplemented,
             // A peer that was lost within a turn is a failed turn, not a call
             // that may be repeated as it is.

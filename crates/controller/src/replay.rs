@@ -25,6 +25,8 @@ pub struct Replayed {
     pub turns: u64,
     /// Recorded outputs that were served, over all turns in order.
     pub outputs: Vec<String>,
+    /// Model calls that were made; a replay has no model in reach.
+    pub model_calls: u64,
 }
 
 impl Controller {
@@ -41,7 +43,7 @@ impl Controller {
         check_evidence(&row)?;
         let turns = self.completed(row.view.head.seq).await?;
         self.check_identities(harness, &turns).await?;
-        let mut replayed = Replayed { turns: 0, outputs: Vec::new() };
+        let mut replayed = Replayed { turns: 0, outputs: Vec::new(), model_calls: 0 };
         if let Some((last, anchor)) = legacy_range(&row.view) {
             let turn = legacy::load(&self.journal, Seq::new(1), last).await?;
             let session = self.options.session.as_ref();
@@ -58,6 +60,7 @@ impl Controller {
             let tag = Tag::Execution(view.id.clone());
             self.replay_turn(harness, tag, view.first_seq, recorded, &mut replayed).await?;
         }
+        replayed.model_calls = self.model_invocations();
         Ok(replayed)
     }
 
@@ -86,7 +89,7 @@ impl Controller {
         if !turns.iter().any(names_harness) {
             return Ok(());
         }
-        let descriptor = run::describe(harness, None).await?;
+        let descriptor = self.describe(harness, None).await?;
         turns.iter().try_for_each(|turn| self.check_identity(turn, &descriptor))
     }
 
@@ -110,7 +113,8 @@ impl Controller {
         };
         let outputs = output_texts(&recorded.effects);
         let machine = Machine::new(recorded.effects, Beyond::Nowhere, is_legacy);
-        let ran = run::run(harness, start, RunSink::replay(machine, tag), None).await;
+        let sink = RunSink::replay(machine, tag);
+        let ran = run::run(harness, start, sink, None, &self.options.cancel).await;
         let closing = ran.closing;
         if let Some(failure) = closing.failure {
             return Err(ControllerError::latched(failure));

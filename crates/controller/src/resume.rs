@@ -42,7 +42,7 @@ impl Controller {
             Ok(Some(prepared)) => {
                 let Prepared { machine, tag, start, row } = prepared;
                 let sink = self.live_sink(machine, tag.clone(), self.writer(row.view.head));
-                let ran = run::run(harness, start, sink, deadline).await;
+                let ran = run::run(harness, start, sink, deadline, &self.options.cancel).await;
                 Resumed { resumed: true, result: finish(&tag, ran).await.map(drop) }
             }
         }
@@ -59,12 +59,10 @@ impl Controller {
             return self.prepare_modern(harness, deadline, &row, view).await.map(Some);
         }
         match &row.view.legacy {
-            Some(legacy) if row.view.executions == 0 && !legacy.settled => {
-                match legacy.last_input {
-                    Some(input) => self.prepare_legacy(&row, input).await.map(Some),
-                    None => Ok(None),
-                }
-            }
+            Some(legacy) if row.view.executions == 0 => match legacy.pending_input() {
+                Some(input) => self.prepare_legacy(&row, input).await.map(Some),
+                None => Ok(None),
+            },
             _ => Ok(None),
         }
     }
@@ -81,7 +79,7 @@ impl Controller {
         recorded.refuse_inherited_intent(row.view.last_fork)?;
         recorded.refuse_tools()?;
         if names_harness(view) {
-            let descriptor = run::describe(harness, deadline).await?;
+            let descriptor = self.describe(harness, deadline).await?;
             self.check_identity(view, &descriptor)?;
         }
         let start = Start {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use mainspring_api::{Descriptor, Harness, HarnessError, Start};
+use mainspring_api::{CancelReason, Descriptor, Harness, HarnessError, Signal, Start};
 use tokio::time::Instant;
 
 use crate::error::ControllerError;
@@ -15,6 +15,9 @@ use crate::writer::Writer;
 
 /// How long a harness may take to describe itself.
 pub(crate) const DESCRIBE_MAX: Duration = Duration::from_secs(10);
+
+/// How long a harness may take to leave once its turn was cancelled.
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
 /// What a run came to.
 #[derive(Debug)]
@@ -32,17 +35,24 @@ pub(crate) async fn run(
     start: Start,
     sink: RunSink,
     deadline: Option<Instant>,
+    cancel: &Signal<CancelReason>,
 ) -> Ran {
     let call = AssertUnwindSafe(harness.run(start, Arc::new(sink.clone()))).catch_unwind();
+    let mut call = std::pin::pin!(call);
     let ended = match deadline {
-        None => Some(call.await),
-        Some(at) => tokio::time::timeout_at(at, call).await.ok(),
+        None => Some(call.as_mut().await),
+        Some(at) => tokio::time::timeout_at(at, call.as_mut()).await.ok(),
     };
     let out_of_time = ended.is_none();
     if out_of_time {
+        cancel.set(CancelReason::Timeout);
         sink.abandon();
     }
     let (closing, writer) = sink.close().await;
+    if out_of_time {
+        // It was told; what it does while it leaves is refused.
+        let _ = tokio::time::timeout(CANCEL_GRACE, call).await;
+    }
     let result = match ended {
         Some(Ok(result)) => result,
         Some(Err(_panic)) => Err(HarnessError::failed("harness panicked")),

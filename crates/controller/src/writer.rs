@@ -49,13 +49,14 @@ impl Writer {
         }
         let batch = Batch::link(self.head, records)?;
         let head = self.settle(&batch).await?;
+        // What is durable is known before anything can fail here.
+        self.journal.advance(self.head, head).await;
+        self.head = head;
         let canonical: Vec<_> = batch.stored().map(|stored| stored.canonical.clone()).collect();
         let mut written = batch.into_records(self.fence);
         for (record, canonical) in written.iter_mut().zip(&canonical) {
             record.event = recorded_form(canonical, &record.event)?;
         }
-        self.journal.advance(self.head, head).await;
-        self.head = head;
         written.iter().for_each(|record| self.observer.on_record(record));
         Ok(written)
     }

@@ -252,8 +252,12 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
     };
     let fork_seq = take_number(&mut s, "fork_seq")?;
     let parent = match take_text(&mut s, "parent_uid")? {
+        None if fork_seq.is_some() => return Err("there is a fork_seq without its parent_uid"),
         None => None,
-        Some(parent) => Some((uid(parent)?, Seq::new(fork_seq.unwrap_or(0)))),
+        Some(parent) => {
+            let at = fork_seq.ok_or("there is a parent_uid without its fork_seq")?;
+            Some((uid(parent)?, Seq::new(at)))
+        }
     };
     let session = NewSession {
         uid: uid(take_text(&mut s, "uid")?.ok_or("the session has no uid")?)?,
@@ -290,6 +294,12 @@ pub fn vector_lines(file: &[u8]) -> Result<Option<Vec<Bytes>>, LogError> {
     let line = |record: &Json| json_text(record).map(|text| Bytes::from(text + "\n"));
     let lines: Result<Vec<Bytes>, _> = records.iter().map(line).collect();
     lines.map(Some).map_err(|error| LogError::BadLine { line: 1, why: error.to_string() })
+}
+
+/// What is no journal at all, not even an empty one with its head.
+#[must_use]
+pub fn no_lines() -> LogError {
+    LogError::BadLine { line: 1, why: "there is neither a record nor a head".to_owned() }
 }
 
 /// Verifies an exported journal, line by line.
@@ -355,8 +365,14 @@ impl LineVerifier {
     }
 
     /// The head of the records, and whether a head line attested it.
-    #[must_use]
-    pub fn finish(&self) -> (Head, bool) {
-        (self.chain.head(), self.head.is_some())
+    ///
+    /// # Errors
+    /// [`LogError::BadLine`] when there was neither a record nor a head.
+    pub fn finish(&self) -> Result<(Head, bool), LogError> {
+        let head = self.chain.head();
+        if head == Head::EMPTY && self.head.is_none() {
+            return Err(no_lines());
+        }
+        Ok((head, self.head.is_some()))
     }
 }

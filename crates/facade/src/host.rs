@@ -1,6 +1,7 @@
 //! A host: a Sessions service over a log, with the harnesses that it serves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainspring_api::{
     Clock, Entropy, Harness, HarnessConnector, ModelProvider, OsEntropy, Runtime, SystemClock,
@@ -144,6 +145,7 @@ impl HostBuilder {
             project: self.project,
             clock: self.clock,
             entropy: self.entropy,
+            idle: IDLE,
         });
         Ok(Host { service, harnesses, runtimes })
     }
@@ -168,6 +170,9 @@ impl HostBuilder {
         ))
     }
 }
+
+/// How long compute stays warm after a turn.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// The harnesses that a host has of its own.
 const BUILT_IN: [&str; 2] = [DEFAULT_HARNESS, "chat"];

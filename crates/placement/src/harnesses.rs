@@ -41,6 +41,11 @@ impl Harnesses {
         self.placers.insert(placer.name().to_owned(), placer);
     }
 
+    /// Every placer, by name.
+    pub fn placers(&self) -> impl Iterator<Item = &Arc<Placer>> {
+        self.placers.values()
+    }
+
     /// The served names, in order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {

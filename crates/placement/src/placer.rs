@@ -6,7 +6,7 @@ use mainspring_api::{
     AppendId, Capabilities, Descriptor, Entropy, Fence, Fidelity, Harness, HarnessConnection,
     HarnessConnector, HarnessError, Head, Incarnation, Lifecycle, LifecycleKind, LogRecord,
     ModelProvider, Resumability, Runtime, RuntimeCapabilities, SessionSpec, SessionUid, Signal,
-    SnapshotRef,
+    SnapshotRef, random_hex,
 };
 use mainspring_controller::{
     Controller, ControllerError, Executed, Expected, Journal, Observer, Options, Replayed, Turn,
@@ -72,6 +72,7 @@ pub struct Call {
 /// Compute that a turn can run on, under a fence.
 struct Placed {
     connection: HarnessConnection,
+    descriptor: Descriptor,
     fence: Fence,
 }
 
@@ -114,11 +115,12 @@ impl Placer {
         if let Some((execution, _)) = row.view.open_gate() {
             return Err(ControllerError::ApprovalBlocked(execution.id.clone()).into());
         }
-        let head = row.view.head;
-        turn.expected = Expected::At(head);
-        turn.deadline = call.deadline;
+        // A losing call is told so before it costs anything, and stops nobody.
+        turn.expected = Expected::At(turn.expected.resolve(row.view.head)?);
+        turn.deadline = turn.deadline.or(call.deadline);
         let placed = self.place(journal, &row, None, &call).await?;
-        let controller = self.controller(journal, placed.fence, &call).await?;
+        let options = self.placed_options(journal, &placed, &call);
+        let controller = Controller::new(journal.clone(), options).await?;
         let harness = placed.connection.harness();
         let result = controller.exec(&harness, turn).await;
         self.close(journal.uid(), placed.connection).await;
@@ -142,7 +144,8 @@ impl Placer {
         }
         let from = checkpoint(&row);
         let placed = self.place(journal, &row, Some(&from), &call).await?;
-        let controller = self.controller(journal, placed.fence, &call).await?;
+        let options = self.placed_options(journal, &placed, &call);
+        let controller = Controller::new(journal.clone(), options).await?;
         let harness = placed.connection.harness();
         let resumed = controller.resume(&harness, call.deadline).await;
         self.close(journal.uid(), placed.connection).await;
@@ -169,7 +172,8 @@ impl Placer {
         let head = row.view.head.seq;
         let snapshot =
             self.options.runtime.snapshot(journal.uid(), head, Fidelity::External).await?;
-        let controller = self.controller(journal, fence, &call).await?;
+        let options = Options { fence: Some(fence), ..self.controller_options(journal, &call) };
+        let controller = Controller::new(journal.clone(), options).await?;
         let body = Lifecycle { kind: LifecycleKind::Suspend, snapshot, ..Lifecycle::default() };
         Ok(controller.record_lifecycle(body).await?)
     }
@@ -180,8 +184,8 @@ impl Placer {
     /// # Errors
     /// As [`Controller::replay`], and when no harness can be reached.
     pub async fn replay(&self, journal: &Journal, call: &Call) -> Result<Replayed, PlacementError> {
-        let row = journal.open().await?;
-        let (connection, _) = self.connect(journal, &row, None, call).await?;
+        let spec = self.spec(Some(journal.uid()));
+        let (connection, _) = self.connect(journal, spec, None, call).await?;
         let harness = connection.harness();
         let controller =
             Controller::reader(journal.clone(), self.controller_options(journal, call));
@@ -190,24 +194,34 @@ impl Placer {
         Ok(replayed?)
     }
 
-    /// Checks that sessions of this harness can be placed at all.
+    /// Checks that sessions of this harness can be placed at all. Touches no
+    /// session's compute: what is not known yet is asked of compute of its own.
     ///
     /// # Errors
     /// An unreachable or unplaceable harness; nothing was placed or recorded.
-    pub async fn admit(
-        &self,
-        journal: &Journal,
-        call: &Call,
-    ) -> Result<Descriptor, PlacementError> {
-        let spec = self.spec(None);
-        if let Some(descriptor) = self.known_descriptor(&spec).await? {
-            self.check(&descriptor)?;
-            return Ok(descriptor);
+    pub async fn admit(&self, journal: &Journal, call: &Call) -> Result<(), PlacementError> {
+        if let Some(descriptor) = self.known_descriptor(&self.spec(None)).await? {
+            return self.check(&descriptor);
         }
-        let row = journal.open().await?;
-        let (connection, descriptor) = self.connect(journal, &row, None, call).await?;
-        self.close(journal.uid(), connection).await;
-        Ok(descriptor)
+        let uid = SessionUid::new(&format!("probe-{}", random_hex(&*self.options.entropy, 12)))
+            .expect("hex fits a uid");
+        let probed = self.connect(journal, self.spec(Some(&uid)), None, call).await;
+        let admitted = match probed {
+            Ok((connection, _)) => {
+                self.close(&uid, connection).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.release(&uid).await;
+        admitted
+    }
+
+    /// Ends the compute that this placer's runtime has for a session, if it has any.
+    pub async fn release(&self, session: &SessionUid) {
+        if let Err(error) = self.options.runtime.stop(session).await {
+            tracing::warn!(session = %session, error = %error, "compute not released");
+        }
     }
 
     /// Compute, connection, descriptor, fence: in the order of cost.
@@ -221,13 +235,14 @@ impl Placer {
         if let Some(descriptor) = self.known_descriptor(&self.spec(Some(journal.uid()))).await? {
             self.check(&descriptor)?;
         }
-        let (connection, _descriptor) = self.connect(journal, row, restore, call).await?;
+        let (connection, descriptor) =
+            self.connect(journal, self.spec(Some(journal.uid())), restore, call).await?;
         let fenced = match call.gone.get() {
             Some(()) => Err(PlacementError::AdmissionInterrupted { out_of_time: false }),
             None => self.acquire(journal, row).await,
         };
         match fenced {
-            Ok(fence) => Ok(Placed { connection, fence }),
+            Ok(fence) => Ok(Placed { connection, descriptor, fence }),
             Err(error) => {
                 self.close(journal.uid(), connection).await;
                 Err(error)
@@ -249,11 +264,10 @@ impl Placer {
     async fn connect(
         &self,
         journal: &Journal,
-        row: &SessionRow,
+        spec: SessionSpec,
         restore: Option<&SnapshotRef>,
         call: &Call,
     ) -> Result<(HarnessConnection, Descriptor), PlacementError> {
-        let spec = self.spec(Some(&row.session.uid));
         let history = JournalHistory::new(journal);
         let runtime = &self.options.runtime;
         let reach = async {
@@ -356,14 +370,16 @@ impl Placer {
         Ok(log.acquire_if_head(journal.uid(), id, row.fence.fence, head, holder).await?)
     }
 
-    async fn controller(
-        &self,
-        journal: &Journal,
-        fence: Fence,
-        call: &Call,
-    ) -> Result<Controller, PlacementError> {
-        let options = Options { fence: Some(fence), ..self.controller_options(journal, call) };
-        Ok(Controller::new(journal.clone(), options).await?)
+    /// What a controller needs on placed compute: the harness was described on
+    /// this very connection, so nothing but the start itself stands between the
+    /// fence and the turn.
+    fn placed_options(&self, journal: &Journal, placed: &Placed, call: &Call) -> Options {
+        Options {
+            fence: Some(placed.fence),
+            descriptor: Some(placed.descriptor.clone()),
+            cancel: placed.connection.cancel_signal().clone(),
+            ..self.controller_options(journal, call)
+        }
     }
 
     fn controller_options(&self, journal: &Journal, call: &Call) -> Options {
@@ -375,6 +391,9 @@ impl Placer {
             model: Arc::clone(&self.options.model),
             observer: Arc::clone(&call.observer),
             entropy: Arc::clone(&self.options.entropy),
+            descriptor: None,
+            gone: call.gone.clone(),
+            cancel: Signal::default(),
         }
     }
 

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::{
-    Caller, CreateRequest, ExecRequest, ExecStream, OnDisconnect, ResumeRequest, Seq, Session,
-    SessionUid, SessionsError, Signal,
+    Caller, Classify as _, Condition, CreateRequest, ExecRequest, ExecStream, Head, OnDisconnect,
+    Outcome, ResumeRequest, Seq, Session, SessionUid, SessionsError, Signal,
 };
-use mainspring_controller::{Expected, Turn};
+use mainspring_controller::{ControllerError, Expected, Turn};
 use mainspring_eventlog::{LogError, SessionRow};
 use mainspring_placement::{Call, Lease, Operation, PlacementError, Placer};
 use tokio::time::Instant;
 
 use crate::convert;
 use crate::feed::Feed;
-use crate::service::{Inner, is_host_fault, log_failed, placement_failed, unimplemented};
+use crate::service::{Inner, invalid, is_host_fault, log_failed, placement_failed, unimplemented};
 
 impl Inner {
     pub(crate) async fn exec(
@@ -25,7 +25,7 @@ impl Inner {
         refuse_later_fields(&request)?;
         self.admit_turn()?;
         let deadline = self.deadline(request.deadline_unix)?;
-        let turn = Turn {
+        let mut turn = Turn {
             inputs: std::mem::take(&mut request.inputs),
             config: request.config.clone(),
             resume_from_seq: request.resume_from_seq,
@@ -37,6 +37,10 @@ impl Inner {
             .map_err(|error| SessionsError::because(Arc::new(error)))?;
         let row = self.find_or_create(caller, &request).await?;
         let uid = row.session.uid.clone();
+        if let Some((execution, _)) = row.view.open_gate() {
+            let error = ControllerError::ApprovalBlocked(execution.id.clone());
+            return Err(placement_failed(error.into()).on(&uid));
+        }
         let placer = self.route(&row, &request.harness)?;
         let lease = Arc::new(self.lease(&uid, Operation::Exec)?);
         // Read again under the lease: another turn may just have ended.
@@ -44,12 +48,16 @@ impl Inner {
         let expected = request.expected_last_seq;
         let head = row.view.head;
         let (stream, call, feed) = self.watch(row, deadline, true);
-        if let Some(seq) = expected.filter(|seq| Seq::from_i64(*seq) != Some(head.seq)) {
-            let seq = Seq::from_i64(seq).unwrap_or(Seq::ZERO);
-            let expected = mainspring_api::Head { seq, hash: None };
-            let error = log_failed(LogError::Conflict { expected, head }).on(&uid);
-            feed.finish(head.seq, Err(error));
-            return Ok(stream);
+        if let Some(seq) = expected {
+            let seq = Seq::from_i64(seq).ok_or_else(|| negative(seq))?;
+            match Expected::Seq(seq).resolve(head) {
+                // From here on it is this head, not only its position.
+                Ok(head) => turn.expected = Expected::At(head),
+                Err(error) => {
+                    feed.finish(Err(log_failed(error).on(&uid)));
+                    return Ok(stream);
+                }
+            }
         }
         let journal = self.journal(&uid);
         let held = Arc::clone(&lease);
@@ -65,17 +73,21 @@ impl Inner {
     ) -> Result<ExecStream, SessionsError> {
         self.admit_turn()?;
         let uid = request.session;
-        let row = self.find_active(&uid).await?;
+        self.find_active(&uid).await?;
         let lease = Arc::new(self.lease(&uid, Operation::Resume)?);
-        let row_now = self.find_active(&uid).await?;
+        let journal = self.journal(&uid);
+        // Ill-formed evidence comes before any question of who serves it.
+        mainspring_controller::resume_invocation(&journal)
+            .await
+            .map_err(|error| placement_failed(error.into()).on(&uid))?;
+        let row = self.find_active(&uid).await?;
         let placer = self
             .options
             .harnesses
-            .find_recorded(&row_now.view, &row.session.harness)
+            .find_recorded(&row.view, &row.session.harness)
             .map(Arc::clone)
             .map_err(|error| placement_failed(error).on(&uid))?;
-        let (stream, call, feed) = self.watch(row_now, None, false);
-        let journal = self.journal(&uid);
+        let (stream, call, feed) = self.watch(row, None, false);
         let held = Arc::clone(&lease);
         self.spawn(
             uid,
@@ -91,16 +103,25 @@ impl Inner {
         self: &Arc<Self>,
         session: &SessionUid,
     ) -> Result<Session, SessionsError> {
+        self.admit_turn()?;
         let row = self.find_active(session).await?;
         let placer = self.route(&row, "")?;
         let lease = self.lease(session, Operation::Suspend)?;
         let journal = self.journal(session);
-        let call = Call { deadline: None, gone: Signal::default(), observer: Feed::new() };
+        let call = Call {
+            deadline: None,
+            gone: Signal::default(),
+            observer: Arc::new(mainspring_controller::IgnoreAll),
+        };
         // The host owns it: a client that goes away leaves no half-done suspend.
         let running = self.running();
+        let inner = Arc::clone(self);
         let suspended = tokio::spawn(async move {
             let _running = running;
-            placer.suspend(&lease, &journal, call).await
+            let suspended = placer.suspend(&lease, &journal, call).await?;
+            // A turn on another harness may have left compute elsewhere.
+            inner.release(lease.session(), &placer).await;
+            Ok::<_, PlacementError>(suspended)
         });
         match suspended.await {
             Ok(Ok(_record)) => Ok(convert::session(self.find(session).await?)),
@@ -115,16 +136,18 @@ impl Inner {
         request: &ExecRequest,
     ) -> Result<SessionRow, SessionsError> {
         if let Some(session) = &request.session {
-            // An unknown override is reported before an unknown session.
-            self.options.harnesses.find(&request.harness).map_err(placement_failed)?;
-            return self.find_active(session).await;
+            let found = self.find_active(session).await;
+            if found.is_err() {
+                // An unknown override is reported before an unknown session.
+                self.options.harnesses.find(&request.harness).map_err(placement_failed)?;
+            }
+            return found;
         }
         if let Some(expected) = request.expected_last_seq.filter(|seq| *seq != 0) {
             // Refused before a session is created, so that none is left behind.
-            let seq = Seq::from_i64(expected).unwrap_or(Seq::ZERO);
-            let expected = mainspring_api::Head { seq, hash: None };
-            let head = mainspring_api::Head::EMPTY;
-            return Err(log_failed(LogError::Conflict { expected, head }));
+            let seq = Seq::from_i64(expected).ok_or_else(|| negative(expected))?;
+            let expected = Head { seq, hash: None };
+            return Err(log_failed(LogError::Conflict { expected, head: Head::EMPTY }));
         }
         let create = CreateRequest { harness: request.harness.clone(), ..CreateRequest::default() };
         self.create(caller, create).await
@@ -148,12 +171,12 @@ impl Inner {
         deadline: Option<Instant>,
         show: bool,
     ) -> (ExecStream, Call, Arc<Feed>) {
-        let feed = Feed::new();
+        let (uid, after) = (row.session.uid.clone(), row.view.head.seq);
+        let feed = Feed::new(after);
         let gone = Signal::default();
         let log = Arc::clone(&self.options.log);
-        let (uid, after) = (row.session.uid.clone(), row.view.head.seq);
         let first = show.then(|| Box::new(convert::session(row)));
-        let stream = feed.watch(log, uid, after, first, gone.clone());
+        let stream = feed.watch(log, uid, first, gone.clone());
         let call = Call { deadline, gone, observer: Arc::clone(&feed) as _ };
         (stream, call, feed)
     }
@@ -172,36 +195,42 @@ impl Inner {
         tokio::spawn(async move {
             let _running = running;
             let result = turn.await;
+            let session = match show && result.is_ok() {
+                true => Some(inner.find(&uid).await),
+                false => None,
+            };
             // Free before the client learns of the end: its next call is not busy.
             drop(lease);
-            inner.report(&uid, &feed, show, result).await;
+            report(&uid, &feed, result, session);
+            inner.release_when_idle(&uid).await;
         });
     }
 
-    async fn report(
-        &self,
-        uid: &SessionUid,
-        feed: &Feed,
-        show: bool,
-        result: Result<(), PlacementError>,
-    ) {
-        let row = self.find(uid).await;
-        let head = row.as_ref().map_or(Seq::ZERO, |row| row.view.head.seq);
-        let result = match (result, row) {
-            (Err(error), _) => Err(placement_failed(error).on(uid)),
-            (Ok(()), Err(error)) => Err(error),
-            (Ok(()), Ok(row)) => Ok(show.then(|| Box::new(convert::session(row)))),
-        };
-        match &result {
-            Ok(_) => tracing::debug!(session = %uid, "turn finished"),
-            Err(error) if is_host_fault(error) => {
-                tracing::warn!(session = %uid, error_kind = ?mainspring_api::Classify::kind(error), "turn failed");
-            }
-            Err(error) => {
-                tracing::info!(session = %uid, error_kind = ?mainspring_api::Classify::kind(error), "turn failed");
+    /// Ends the compute of a session on every runtime but `kept`'s.
+    async fn release(&self, session: &SessionUid, kept: &Placer) {
+        for placer in self.options.harnesses.placers() {
+            if !Arc::ptr_eq(placer.runtime(), kept.runtime()) {
+                placer.release(session).await;
             }
         }
-        feed.finish(head, result);
+    }
+
+    /// Compute stays warm for a while; then, if nothing has happened since, it
+    /// is freed, which a stateless harness does not notice.
+    async fn release_when_idle(self: &Arc<Self>, session: &SessionUid) {
+        let Ok(row) = self.find(session).await else { return };
+        let (inner, session, head) = (Arc::downgrade(self), session.clone(), row.view.head);
+        let idle = self.options.idle;
+        tokio::spawn(async move {
+            tokio::time::sleep(idle).await;
+            let Some(inner) = inner.upgrade() else { return };
+            let Ok(_lease) = inner.lease(&session, Operation::Suspend) else { return };
+            if inner.find(&session).await.is_ok_and(|row| row.view.head == head) {
+                for placer in inner.options.harnesses.placers() {
+                    placer.release(&session).await;
+                }
+            }
+        });
     }
 
     /// Unix seconds to an instant of the runtime's clock.
@@ -221,6 +250,48 @@ impl Inner {
         let left = Duration::from_millis(left_ms).min(Duration::from_secs(100 * 365 * 86_400));
         Ok(Some(Instant::now() + left))
     }
+}
+
+/// Tells the feed how a turn ended.
+fn report(
+    uid: &SessionUid,
+    feed: &Feed,
+    result: Result<(), PlacementError>,
+    session: Option<Result<SessionRow, SessionsError>>,
+) {
+    let result = match (result, session) {
+        (Err(error), _) => Err(turn_failed(placement_failed(error), feed.has_recorded()).on(uid)),
+        (Ok(()), Some(Err(error))) => Err(turn_failed(error, feed.has_recorded())),
+        (Ok(()), Some(Ok(row))) => Ok(Some(Box::new(convert::session(row)))),
+        (Ok(()), None) => Ok(None),
+    };
+    match &result {
+        Ok(_) => tracing::debug!(session = %uid, "turn finished"),
+        Err(error) if is_host_fault(error) => {
+            tracing::warn!(session = %uid, code = error.code(), "turn failed");
+        }
+        Err(error) => tracing::info!(session = %uid, code = error.code(), "turn failed"),
+    }
+    feed.finish(result);
+}
+
+/// A turn that recorded something has taken effect, however it failed: it must
+/// not look like a call that may simply be sent again.
+fn turn_failed(error: SessionsError, recorded: bool) -> SessionsError {
+    if !recorded || error.outcome() != Outcome::NotApplied {
+        return error;
+    }
+    match error.condition() {
+        Condition::Unavailable => {
+            SessionsError::new(Condition::Internal, format!("the turn was cut: {error}"))
+        }
+        _ => error,
+    }
+    .with_outcome(Outcome::Applied)
+}
+
+fn negative(seq: i64) -> SessionsError {
+    invalid(format!("expected_last_seq is {seq}"))
 }
 
 /// Calls that come in a later version are refused, never ignored.

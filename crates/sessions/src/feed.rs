@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::stream;
 use mainspring_api::{
@@ -33,34 +34,48 @@ enum Update {
 
 /// The turn's side.
 #[derive(Debug)]
-pub(crate) struct Feed(broadcast::Sender<Update>);
+pub(crate) struct Feed {
+    updates: broadcast::Sender<Update>,
+    start: Seq,
+    /// The turn's last record so far.
+    last: AtomicU64,
+}
 
 impl Feed {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(broadcast::Sender::new(FEED_MAX)))
+    /// The feed of a turn that starts after `start`.
+    pub(crate) fn new(start: Seq) -> Arc<Self> {
+        let last = AtomicU64::new(start.get());
+        Arc::new(Self { updates: broadcast::Sender::new(FEED_MAX), start, last })
     }
 
-    /// The turn is over, its last record at `head`. Comes after every record,
-    /// so it is never dropped.
-    pub(crate) fn finish(&self, head: Seq, result: Result<Option<Box<Session>>, SessionsError>) {
-        let _ = self.0.send(Update::Done(head, result));
+    /// Whether the turn has recorded anything.
+    pub(crate) fn has_recorded(&self) -> bool {
+        self.last() > self.start
     }
 
-    /// A stream that starts with `first` and goes on with the records after
-    /// `after`. `gone` is set when it is dropped.
+    /// The turn's last record so far, or the position before it.
+    fn last(&self) -> Seq {
+        Seq::new(self.last.load(Ordering::Acquire))
+    }
+
+    /// The turn is over. Comes after every record, so it is never dropped.
+    pub(crate) fn finish(&self, result: Result<Option<Box<Session>>, SessionsError>) {
+        let _ = self.updates.send(Update::Done(self.last(), result));
+    }
+
+    /// A stream that starts with `first` and goes on with the turn's records. `gone` is set when it is dropped.
     pub(crate) fn watch(
         &self,
         log: Arc<dyn EventLog>,
         session: SessionUid,
-        after: Seq,
         first: Option<Box<Session>>,
         gone: Signal<()>,
     ) -> BoxStream<'static, Result<ExecUpdate, SessionsError>> {
         let watcher = Watcher {
-            updates: self.0.subscribe(),
+            updates: self.updates.subscribe(),
             log,
             session,
-            last: after,
+            last: self.start,
             ready: first.map(|session| Ok(ExecUpdate::Session(session))).into_iter().collect(),
             behind: None,
             lagged: false,
@@ -74,11 +89,12 @@ impl Feed {
 
 impl Observer for Feed {
     fn on_record(&self, record: &LogRecord) {
-        let _ = self.0.send(Update::Record(Arc::new(record.clone())));
+        self.last.store(record.seq.get(), Ordering::Release);
+        let _ = self.updates.send(Update::Record(Arc::new(record.clone())));
     }
 
     fn on_delta(&self, delta: Delta) {
-        let _ = self.0.send(Update::Delta(delta));
+        let _ = self.updates.send(Update::Delta(delta));
     }
 }
 

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use mainspring_api::{
     Caller, Condition, ForkRequest, Seq, Session, SessionUid, SessionsError, Signal,
 };
-use mainspring_controller::ControllerError;
+use mainspring_controller::{ControllerError, IgnoreAll};
 use mainspring_eventlog::{NewSession, SessionRow};
 use mainspring_placement::Call;
 
 use crate::convert;
-use crate::feed::Feed;
 use crate::service::{Inner, invalid, owner, placement_failed};
 
 /// Children of one call.
@@ -27,6 +26,7 @@ impl Inner {
         caller: &Caller,
         request: ForkRequest,
     ) -> Result<Vec<Session>, SessionsError> {
+        self.admit_turn()?;
         if request.identity.is_some() {
             return Err(invalid("a fork takes no identity"));
         }
@@ -51,7 +51,7 @@ impl Inner {
             Some(at) => at,
         };
         let placer = self.route(&row, "")?;
-        let call = Call { deadline: None, gone: Signal::default(), observer: Feed::new() };
+        let call = Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) };
         let journal = self.unverified(parent);
         placer.admit(&journal, &call).await.map_err(|error| placement_failed(error).on(parent))?;
         let children = self.children(caller, &row, &request, count)?;

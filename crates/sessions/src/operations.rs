@@ -8,10 +8,10 @@ use mainspring_api::{
     AppendId, BoxStream, Bytes, Caller, FindRequest, Head, ImportRequest, ListPage, Operations,
     Session, SessionUid, SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
 };
-use mainspring_eventlog::export::{Line, head_line, parse_line, record_line};
+use mainspring_eventlog::export::{Line, head_line, no_lines, parse_line, record_line};
 use mainspring_eventlog::{
-    ImportRecord, ImportRow, Level, ListQuery, LogError, NewSession, SessionRow, Verified,
-    page_token,
+    ChainVerifier, ImportRecord, ImportRow, Level, ListQuery, LogError, NewSession, SessionRow,
+    Verified, page_token,
 };
 
 use crate::convert;
@@ -38,7 +38,7 @@ impl Service {
         }
         let page = self.log().list(query, Level::Committed).await.map_err(log_failed)?;
         Ok(ListPage {
-            sessions: page.rows.into_iter().map(convert::session).collect(),
+            sessions: page.rows.into_iter().map(|row| self.inner.seen(row)).collect(),
             next_page_token: page.next.as_ref().map(page_token::encode).unwrap_or_default(),
         })
     }
@@ -84,7 +84,8 @@ impl Operations for Service {
         let row = self.inner.find(session).await?;
         let head = row.view.head;
         let pages = Pages::of(Arc::clone(self.log()), session.clone(), head.seq);
-        let state = Export { pages, row: Some(row) };
+        let chain = ChainVerifier::after(Head::EMPTY);
+        let state = Export { pages, chain, row: Some(row) };
         Ok(Box::pin(stream::unfold(state, Export::next)))
     }
 
@@ -94,10 +95,12 @@ impl Operations for Service {
         request: ImportRequest,
         lines: BoxStream<'static, Result<Bytes, SessionsError>>,
     ) -> Result<Session, SessionsError> {
+        let overrides =
+            request.session.is_some() || !request.harness.is_empty() || !request.name.is_empty();
         let row = self.import_row(caller, request);
         let id = AppendId::random(&*self.inner.options.entropy);
         let project = self.inner.options.project.clone();
-        let lines = Lines { lines, number: 0, project };
+        let lines = Lines { lines, number: 0, project, overrides, found: Found::Nothing };
         let failed: Arc<Mutex<Option<SessionsError>>> = Arc::default();
         let records = lines.records(Arc::clone(&failed));
         match self.log().import(id, row, records).await {
@@ -143,21 +146,30 @@ fn expect(
 
 struct Export {
     pages: Pages,
+    /// An export is evidence: it is verified as it is read.
+    chain: ChainVerifier,
     row: Option<SessionRow>,
 }
 
 impl Export {
     async fn next(mut self) -> Option<(Result<Bytes, SessionsError>, Self)> {
+        // After an error there is no row left, and nothing more comes.
+        let row = self.row.take()?;
         match self.pages.stored().await {
-            Some(Ok(record)) => Some((Ok(record_line(&record)), self)),
-            Some(Err(error)) => {
-                self.row = None;
-                Some((Err(error), self))
+            Some(Ok(record)) => match self.chain.check(&record) {
+                Ok(()) => {
+                    self.row = Some(row);
+                    Some((Ok(record_line(&record)), self))
+                }
+                Err(error) => Some((Err(log_failed(error).on(&row.session.uid)), self)),
+            },
+            Some(Err(error)) => Some((Err(error), self)),
+            None if self.chain.head() != row.view.head => {
+                let (seq, what) = (row.view.head.seq, "the last hash is not the head's");
+                let error = log_failed(LogError::Tampered { seq, what });
+                Some((Err(error.on(&row.session.uid)), self))
             }
-            None => {
-                let row = self.row.take()?;
-                Some((Ok(head_line(&row)), self))
-            }
+            None => Some((Ok(head_line(&row)), self)),
         }
     }
 }
@@ -167,6 +179,16 @@ struct Lines {
     lines: BoxStream<'static, Result<Bytes, SessionsError>>,
     number: u64,
     project: String,
+    /// Whether the caller says what the file should not have to be told.
+    overrides: bool,
+    found: Found,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Records,
+    Head,
 }
 
 impl Lines {
@@ -187,9 +209,14 @@ impl Lines {
         failed: &Mutex<Option<SessionsError>>,
     ) -> Option<Result<ImportRecord, LogError>> {
         loop {
-            let line = match self.lines.next().await? {
-                Ok(line) => line,
-                Err(error) => {
+            let line = match self.lines.next().await {
+                Some(Ok(line)) => line,
+                None if self.found == Found::Nothing => {
+                    self.found = Found::Head;
+                    return Some(Err(no_lines()));
+                }
+                None => return None,
+                Some(Err(error)) => {
                     *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     return Some(Err(LogError::Invalid("the lines failed")));
                 }
@@ -198,18 +225,29 @@ impl Lines {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            return Some(parse_line(self.number, &line).map(|line| self.record(line)));
+            return Some(parse_line(self.number, &line).and_then(|line| self.record(line)));
         }
     }
 
-    fn record(&self, line: Line) -> ImportRecord {
+    fn record(&mut self, line: Line) -> Result<ImportRecord, LogError> {
+        let bad = |why: &str| LogError::BadLine { line: self.number, why: why.to_owned() };
+        if self.found == Found::Head {
+            return Err(bad("it follows the head line"));
+        }
         match line {
-            Line::Record(record) => ImportRecord::Record(record),
+            Line::Record(record) => {
+                self.found = Found::Records;
+                Ok(ImportRecord::Record(record))
+            }
+            Line::Head(_, Some(_)) if self.overrides => {
+                Err(bad("the journal names its own session, harness and name; give none of them"))
+            }
             Line::Head(head, mut row) => {
+                self.found = Found::Head;
                 if let Some(row) = row.as_mut().filter(|row| row.session.project.is_empty()) {
                     row.session.project.clone_from(&self.project);
                 }
-                ImportRecord::Head(head, row)
+                Ok(ImportRecord::Head(head, row))
             }
         }
     }

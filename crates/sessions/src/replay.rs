@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::stream;
 use mainspring_api::{BoxStream, LogRecord, ReplayRequest, Seq, SessionUid, SessionsError};
-use mainspring_eventlog::{EventLog, Level, ReadLimit, StoredRecord};
+use mainspring_eventlog::{EventLog, Level, LogError, ReadLimit, StoredRecord};
 
 use crate::service::{Inner, invalid, log_failed};
 
@@ -71,6 +71,12 @@ impl Pages {
         if self.ready.is_empty() && self.next <= self.to {
             let limit = ReadLimit::default();
             match self.log.read(&self.uid, self.next, limit, Level::Committed).await {
+                Ok(page) if page.is_empty() => {
+                    let (seq, what) = (self.next, "the journal ends before its head");
+                    self.next = self.to.next();
+                    let error = log_failed(LogError::Tampered { seq, what });
+                    return Some(Err(error.on(&self.uid)));
+                }
                 Ok(page) => {
                     let to = self.to;
                     self.ready = page.into_iter().take_while(|record| record.seq <= to).collect();

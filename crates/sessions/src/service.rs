@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use mainspring_api::{
-    Caller, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind, Owner, SessionUid,
-    SessionsError, Signal,
+    Caller, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind, ExecState, Owner,
+    Session, SessionUid, SessionsError, Signal,
 };
 use mainspring_controller::Journal;
 use mainspring_eventlog::{EventLog, Level, LogError, SessionRow};
 use mainspring_placement::{Guard, Harnesses, Lease, Operation, PlacementError};
 use tokio::sync::watch;
+
+use crate::convert;
 
 /// How a service is set up.
 #[derive(Debug, Clone)]
@@ -25,6 +28,8 @@ pub struct ServiceOptions {
     pub clock: Arc<dyn Clock>,
     /// Source of ids.
     pub entropy: Arc<dyn Entropy>,
+    /// How long compute stays warm after a turn.
+    pub idle: Duration,
 }
 
 /// The Sessions service. Clones share everything.
@@ -141,8 +146,10 @@ impl Inner {
             return journal.clone();
         }
         if journals.len() >= JOURNALS_MAX {
-            // What goes is of no consequence: it is verified once more when used.
-            journals.clear();
+            // One goes, to be verified once more when it is used again.
+            if let Some(evicted) = journals.keys().next().cloned() {
+                journals.remove(&evicted);
+            }
         }
         let journal = Journal::new(Arc::clone(&self.options.log), session.clone());
         journals.insert(session.clone(), journal.clone());
@@ -152,6 +159,16 @@ impl Inner {
     /// A journal that nothing is known of, for checks that must read in full.
     pub(crate) fn unverified(&self, session: &SessionUid) -> Journal {
         Journal::new(Arc::clone(&self.options.log), session.clone())
+    }
+
+    /// The session as its users see it: one that is driven here is running.
+    pub(crate) fn seen(&self, row: SessionRow) -> Session {
+        let uid = row.session.uid.clone();
+        let mut session = convert::session(row);
+        if matches!(self.guard.held_for(&uid), Some(Operation::Exec | Operation::Resume)) {
+            session.exec_state = ExecState::Running;
+        }
+        session
     }
 
     pub(crate) fn project<'a>(&'a self, asked: &'a str) -> &'a str {

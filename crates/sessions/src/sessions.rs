@@ -20,6 +20,7 @@ impl Inner {
         caller: &Caller,
         request: CreateRequest,
     ) -> Result<SessionRow, SessionsError> {
+        self.admit_turn()?;
         if request.idempotency_key.is_some() {
             return Err(unimplemented("an idempotency key (x-idempotency-key)"));
         }
@@ -53,7 +54,7 @@ impl Sessions for Service {
     }
 
     async fn get(&self, _caller: &Caller, session: &SessionUid) -> Result<Session, SessionsError> {
-        self.inner.find(session).await.map(convert::session)
+        Ok(self.inner.seen(self.inner.find(session).await?))
     }
 
     async fn list(

@@ -21,6 +21,7 @@ const OUTCOME: &str = "outcome";
 const SESSION: &str = "session";
 const NOT_APPLIED: &str = "not_applied";
 const UNKNOWN: &str = "unknown";
+const APPLIED: &str = "applied";
 
 /// The code of a condition whose outcome is `outcome`.
 #[must_use]
@@ -63,6 +64,7 @@ pub fn to_status(error: &SessionsError) -> Status {
         match outcome {
             Outcome::NotApplied => NOT_APPLIED,
             Outcome::Unknown => UNKNOWN,
+            Outcome::Applied => APPLIED,
         }
         .to_owned(),
     )]);
@@ -104,6 +106,7 @@ pub fn from_status(status: &Status, effect: Effect) -> SessionsError {
     };
     let outcome = match info.metadata.get(OUTCOME).map(String::as_str) {
         Some(UNKNOWN) => Outcome::Unknown,
+        Some(APPLIED) => Outcome::Applied,
         _ => Outcome::NotApplied,
     };
     let error = match Condition::from_code(&info.reason) {

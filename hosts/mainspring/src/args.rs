@@ -28,9 +28,9 @@ pub(crate) struct Global {
     /// Talk to a server at HOST:PORT or unix:PATH instead of opening a journal here.
     #[arg(long, global = true, value_name = "ADDR")]
     pub(crate) server: Option<String>,
-    /// The journal: a file, or SCHEME:REST.
-    #[arg(long, global = true, value_name = "PATH", default_value = "mainspring.redb")]
-    pub(crate) journal: String,
+    /// The journal: a file, or SCHEME:REST; mainspring.redb unless given.
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "server")]
+    pub(crate) journal: Option<String>,
     /// Project that sessions are created and listed in.
     #[arg(long, global = true, default_value = "default")]
     pub(crate) project: String,
@@ -75,6 +75,49 @@ pub(crate) enum Command {
     },
     /// Show the version.
     Version,
+    #[command(flatten)]
+    Later(Later),
+}
+
+/// Commands of a later version: known by name, and refused by it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Later {
+    #[command(hide = true)]
+    Approve(Rest),
+    #[command(hide = true)]
+    Cancel(Rest),
+    #[command(hide = true)]
+    Delete(Rest),
+    #[command(hide = true)]
+    Deny(Rest),
+    #[command(hide = true)]
+    Describe(Rest),
+    #[command(hide = true)]
+    Follow(Rest),
+    #[command(hide = true)]
+    Resolve(Rest),
+}
+
+impl Later {
+    /// The command's name.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Approve(_) => "approve",
+            Self::Cancel(_) => "cancel",
+            Self::Delete(_) => "delete",
+            Self::Deny(_) => "deny",
+            Self::Describe(_) => "describe",
+            Self::Follow(_) => "follow",
+            Self::Resolve(_) => "resolve",
+        }
+    }
+}
+
+/// Whatever follows.
+#[derive(Debug, Args)]
+pub(crate) struct Rest {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    rest: Vec<String>,
 }
 
 /// Who answers model calls.
@@ -84,13 +127,18 @@ pub(crate) struct ModelArgs {
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// The endpoint's base.
-    #[arg(long, value_name = "URL", default_value = "https://api.openai.com/v1")]
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "model",
+        default_value = "https://api.openai.com/v1"
+    )]
     pub(crate) model_base_url: String,
     /// The path after the base.
-    #[arg(long, value_name = "PATH", default_value = "/chat/completions")]
+    #[arg(long, value_name = "PATH", requires = "model", default_value = "/chat/completions")]
     pub(crate) model_path: String,
     /// The header that carries the key from MODEL_API_KEY or OPENAI_API_KEY.
-    #[arg(long, value_name = "HEADER", default_value = "Authorization")]
+    #[arg(long, value_name = "HEADER", requires = "model", default_value = "Authorization")]
     pub(crate) model_auth_header: String,
     /// A mediated tool (comes in a later version).
     #[arg(long, value_name = "NAME=WHERE")]
@@ -212,17 +260,17 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "UID")]
     pub(crate) session: String,
     /// First position.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) from: i64,
+    #[arg(long, conflicts_with = "re_execute")]
+    pub(crate) from: Option<i64>,
     /// Last position; 0 is the head.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) to: i64,
+    #[arg(long, conflicts_with = "re_execute")]
+    pub(crate) to: Option<i64>,
     /// Run the recorded turns again on their harness, here and without a model,
     /// and print their outputs.
     #[arg(long)]
     pub(crate) re_execute: bool,
     /// Harness to run them on; the recorded one unless given.
-    #[arg(long, default_value = "")]
+    #[arg(long, requires = "re_execute", default_value = "")]
     pub(crate) harness: String,
     #[command(flatten)]
     pub(crate) host: HarnessArgs,

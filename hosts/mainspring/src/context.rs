@@ -23,6 +23,7 @@ impl Context {
         global: &Global,
         harnesses: &HarnessArgs,
         model: Option<&ModelArgs>,
+        open: Open,
     ) -> Result<Self, CliError> {
         match &global.server {
             Some(server) => {
@@ -30,7 +31,7 @@ impl Context {
                 Ok(Self { sessions: remote(server).await?, host: None })
             }
             None => {
-                let host = embedded(global, harnesses, model)?;
+                let host = embedded(global, harnesses, model, open)?;
                 Ok(Self { sessions: Arc::new(host.service().clone()), host: Some(host) })
             }
         }
@@ -56,6 +57,7 @@ pub(crate) fn embedded(
     global: &Global,
     harnesses: &HarnessArgs,
     model: Option<&ModelArgs>,
+    open: Open,
 ) -> Result<Host, CliError> {
     let configured = |log| {
         let builder = HostBuilder::new(log).project(&global.project);
@@ -64,8 +66,39 @@ pub(crate) fn embedded(
     // Everything that can be refused is refused before the journal is opened.
     let check = Stores::with_defaults().open("memory:", Default::default())?;
     configured(check)?.build()?;
-    let log = Stores::with_defaults().open(&global.journal, Default::default())?;
+    let journal = global.journal.as_deref().unwrap_or(DEFAULT_JOURNAL);
+    if open == Open::Existing {
+        require(journal)?;
+    }
+    let log = Stores::with_defaults().open(journal, Default::default())?;
     Ok(configured(log)?.build()?)
+}
+
+/// The journal of a command that names none.
+const DEFAULT_JOURNAL: &str = "mainspring.redb";
+
+/// Whether a command may make the journal that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// It is created if it is not there.
+    OrCreate,
+    /// A mistyped path must not look like an empty store.
+    Existing,
+}
+
+fn require(journal: &str) -> Result<(), CliError> {
+    let path = journal.strip_prefix("redb:").unwrap_or(journal);
+    let is_path = path != journal || !journal.contains(':') || journal.contains('/');
+    if !is_path || std::path::Path::new(path).exists() {
+        return Ok(());
+    }
+    Err(CliError {
+        code: "journal_not_found".to_owned(),
+        kind: mainspring::api::ErrorKind::NotFound,
+        ..CliError::usage(format!(
+            "there is no journal at {path}; create, exec or import makes one"
+        ))
+    })
 }
 
 fn refuse_host_flags(harnesses: &HarnessArgs, model: Option<&ModelArgs>) -> Result<(), CliError> {

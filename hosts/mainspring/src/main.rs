@@ -1,7 +1,5 @@
 //! The mainspring binary: one host, and every client command.
 
-#![expect(clippy::print_stdout, reason = "a command's result belongs on standard output")]
-
 mod args;
 mod commands;
 mod context;
@@ -23,13 +21,9 @@ use output::Output;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            // Help and version are results; everything else is a wrong call.
-            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
-        }
+        Err(error) => return wrong_call(&error),
     };
-    init_logs();
+    init_logs(matches!(cli.command, Command::Serve(_) | Command::Harness(_)));
     let output = Output::new(cli.global.output);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -56,6 +50,9 @@ async fn run(cli: Cli, output: Output) -> ExitCode {
         command.await
     };
     match done {
+        Ok(()) if output::unwritten() => {
+            output.fail(&CliError::internal("standard output could not be written"))
+        }
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => output.fail(&error),
     }
@@ -68,10 +65,35 @@ async fn interrupted() {
     }
 }
 
-/// Logs go to standard error; `MAINSPRING_LOG` sets what is shown.
-fn init_logs() {
+/// Help and version are results; everything else that clap reports is a wrong
+/// call, shown as JSON where that was asked for.
+fn wrong_call(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let args: Vec<_> = std::env::args().collect();
+    let asks = |pair: &[String]| matches!(pair[0].as_str(), "-o" | "--output") && pair[1] == "json";
+    let joined = ["-ojson", "-o=json", "--output=json"];
+    if args.windows(2).any(asks) || args.iter().any(|arg| joined.contains(&arg.as_str())) {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        let message = first.strip_prefix("error: ").unwrap_or(first);
+        return Output::new(args::Format::Json).fail(&CliError::usage(message));
+    }
+    let _ = error.print();
+    ExitCode::from(2)
+}
+
+/// Logs go to standard error; `MAINSPRING_LOG` sets what is shown. A client
+/// command reports its one error itself.
+fn init_logs(serves: bool) {
+    let default = if serves { "warn" } else { "off" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("MAINSPRING_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr)
+        .try_init();
 }

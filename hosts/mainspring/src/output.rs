@@ -11,6 +11,40 @@ use crate::args::Format;
 use crate::error::CliError;
 use crate::records;
 
+/// Writes to standard output. A reader that went away (a closed pipe) is no
+/// reason to give up what is being done: the rest is not shown.
+fn print(text: &str, line: bool) {
+    let mut out = std::io::stdout().lock();
+    let end = if line { "\n" } else { "" };
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
+    if let Err(error) = written.and_then(|()| out.flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        UNWRITTEN.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Set when a result could not be written for another reason than a closed pipe.
+static UNWRITTEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Whether some result was not written, as to a full disk.
+pub(crate) fn unwritten() -> bool {
+    UNWRITTEN.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Text from elsewhere, for a terminal: its control characters could forge
+/// lines or drive the terminal. Line ends and tabs of running text stay.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars()
+        .map(|ch| if ch.is_control() && !matches!(ch, '\n' | '\t') { ' ' } else { ch })
+        .collect()
+}
+
+/// [`shown`], on one line.
+pub(crate) fn shown_line(text: &str) -> String {
+    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).collect()
+}
+
 /// Where and how results go.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
@@ -29,19 +63,19 @@ impl Output {
     /// One result, as a line.
     pub(crate) fn line(self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
         let line = if self.is_json() { json().to_string() } else { text() };
-        println!("{line}");
+        print(&line, true);
     }
 
     /// A record, as a line.
     pub(crate) fn record(self, record: &LogRecord, member: Option<&str>) -> Result<(), CliError> {
         if !self.is_json() {
-            println!("{}", records::text_line(record));
+            print(&records::text_line(record), true);
             return Ok(());
         }
         let line = records::json_line(record)?;
         match member {
-            None => println!("{line}"),
-            Some(member) => println!("{{\"{member}\":{line}}}"),
+            None => print(&line, true),
+            Some(member) => print(&format!("{{\"{member}\":{line}}}"), true),
         }
         Ok(())
     }
@@ -49,18 +83,13 @@ impl Output {
     /// A piece of output while it is written.
     pub(crate) fn chunk(self, execution: &str, chunk: &str, done: bool) {
         if self.is_json() {
-            println!(
-                "{}",
-                json!({"delta": {"execution_id": execution, "chunk": chunk, "done": done}})
-            );
-            return;
-        }
-        if done {
-            println!();
+            let delta = json!({"execution_id": execution, "chunk": chunk, "done": done});
+            print(&json!({"delta": delta}).to_string(), true);
+        } else if done {
+            print("", true);
         } else {
-            print!("{chunk}");
+            print(&shown(chunk), false);
         }
-        let _ = std::io::stdout().flush();
     }
 
     /// Shows why the command failed, and gives its exit code.
@@ -69,6 +98,7 @@ impl Output {
             let outcome = match error.outcome {
                 Outcome::NotApplied => "not_applied",
                 Outcome::Unknown => "unknown",
+                Outcome::Applied => "applied",
             };
             let mut body = json!({
                 "code": error.code,
@@ -81,7 +111,7 @@ impl Output {
             }
             eprintln!("{}", json!({"error": body}));
         } else {
-            eprintln!("mainspring: {error} [{}]", error.code);
+            eprintln!("mainspring: {} [{}]", shown(&error.to_string()), error.code);
         }
         ExitCode::from(error.exit_code())
     }
@@ -132,8 +162,8 @@ pub(crate) fn list_line(s: &Session) -> String {
         s.uid,
         s.last_seq,
         s.compute_state.name(),
-        s.harness,
-        s.name
+        shown_line(&s.harness),
+        shown_line(&s.name)
     )
 }
 
@@ -142,9 +172,9 @@ pub(crate) fn get_line(s: &Session) -> String {
     format!(
         "session {} project={} name={} harness={} last_seq={} compute={}",
         s.uid,
-        s.project,
-        s.name,
-        s.harness,
+        shown_line(&s.project),
+        shown_line(&s.name),
+        shown_line(&s.harness),
         s.last_seq,
         s.compute_state.name()
     )
@@ -163,5 +193,5 @@ pub(crate) fn moved_line(s: &Session, verb: &str) -> String {
 /// `child U parent=P fork_seq=N name=N`
 pub(crate) fn child_line(s: &Session) -> String {
     let parent = s.parent_uid.as_ref().map_or("", |parent| parent.as_str());
-    format!("child {} parent={parent} fork_seq={} name={}", s.uid, s.fork_seq, s.name)
+    format!("child {} parent={parent} fork_seq={} name={}", s.uid, s.fork_seq, shown_line(&s.name))
 }

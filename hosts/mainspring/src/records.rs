@@ -4,6 +4,7 @@ use mainspring::api::{EventBody, LogRecord, Message};
 use mainspring::eventlog::{StoredRecord, canonical, export};
 
 use crate::error::CliError;
+use crate::output::shown_line;
 
 /// `seq=%-3d KIND`, then `role: text` when it has a message.
 pub(crate) fn text_line(record: &LogRecord) -> String {
@@ -12,18 +13,13 @@ pub(crate) fn text_line(record: &LogRecord) -> String {
         EventBody::Input(Some(message)) | EventBody::Output(Some(message)) => {
             format!("{line}  {}", message_text(message))
         }
-        EventBody::Error(Some(error)) => format!("{line}  {}", one_line(&error.description)),
+        EventBody::Error(Some(error)) => format!("{line}  {}", shown_line(&error.description)),
         _ => line,
     }
 }
 
 fn message_text(message: &Message) -> String {
-    format!("{}: {}", one_line(&message.role), one_line(&message.plain_text()))
-}
-
-/// Control characters would let a recorded text forge lines or drive a terminal.
-fn one_line(text: &str) -> String {
-    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).collect()
+    format!("{}: {}", shown_line(&message.role), shown_line(&message.plain_text()))
 }
 
 /// The record in the form in which it is stored.

@@ -14,7 +14,7 @@ use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use mainspring_api::{Clock, Outcome, SessionUid};
 
-use super::ops::{Op, OpError, Reply, Rows, Transaction, settled};
+use super::ops::{self, Op, OpError, Reply, Rows, Transaction, settled};
 use crate::engine::{Engine, EngineError, Keep, Space};
 use crate::error::LogError;
 use crate::log::Limits;
@@ -82,7 +82,10 @@ impl<E: Engine> Shared<E> {
         };
         self.engine
             .read(&mut |kv| {
-                kv.scan(Space::Staging, &[], &[0xff], &mut |key, _| {
+                kv.scan(Space::Staging, &[], &[0xff], &mut |key, marker| {
+                    if ops::is_published(marker) {
+                        return ControlFlow::Continue(());
+                    }
                     uids.push(String::from_utf8_lossy(key).into_owned());
                     ControlFlow::Continue(())
                 })
@@ -274,11 +277,23 @@ impl Drop for Committer {
 }
 
 fn run<E: Engine>(shared: &Shared<E>, jobs: &Receiver<Job>) {
+    let _refuse = RefuseQueued(jobs);
     let mut last_round = 1;
     while let Ok(first) = jobs.recv_blocking() {
         let round = gather(jobs, first, last_round);
         last_round = round.len();
         shared.round(round);
+    }
+}
+
+/// When the committer ends, also by a panic, nobody waits for it any more: a
+/// dropped job answers its caller.
+struct RefuseQueued<'a>(&'a Receiver<Job>);
+
+impl Drop for RefuseQueued<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+        while self.0.try_recv().is_ok() {}
     }
 }
 

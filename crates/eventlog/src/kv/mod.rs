@@ -372,7 +372,9 @@ impl<E: Engine> KvStore<E> {
                 });
             }
             view.apply(&event, record.head(), size, &mut table)?;
-            bytes += size;
+            // A record costs more than its canonical bytes: count it at its worst.
+            bytes +=
+                size + 256 + record.notes.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
             page.push(record);
             if bytes >= STAGE_BYTES_MAX {
                 self.write(stage(std::mem::take(&mut page))).await?;

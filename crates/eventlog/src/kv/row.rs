@@ -181,6 +181,7 @@ struct StoredLegacy {
     last_input: Option<u64>,
     last: u64,
     end: Option<(u64, Option<u8>)>,
+    last_settled: Option<u64>,
     settled: bool,
     failed: bool,
 }
@@ -312,6 +313,7 @@ impl From<&SessionView> for StoredView {
                 last_input: seq_out(l.last_input),
                 last: l.last_seq.get(),
                 end: end_out(l.last_end),
+                last_settled: seq_out(l.last_settled),
                 settled: l.settled,
                 failed: l.failed,
             }),
@@ -350,6 +352,7 @@ impl StoredView {
                 last_input: seq_in(l.last_input),
                 last_seq: Seq::new(l.last),
                 last_end: end_in(l.end),
+                last_settled: seq_in(l.last_settled),
                 settled: l.settled,
                 failed: l.failed,
             }),

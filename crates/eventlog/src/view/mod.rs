@@ -69,6 +69,8 @@ pub struct LegacyView {
     pub last_seq: Seq,
     /// Its last end.
     pub last_end: Option<(Seq, Option<EndState>)>,
+    /// Its last end or error.
+    pub last_settled: Option<Seq>,
     /// Whether its last record is an end or an error.
     pub settled: bool,
     /// Whether that last record is an error.
@@ -201,6 +203,9 @@ impl SessionView {
         legacy.last_seq = seq;
         legacy.settled = matches!(event.body, B::End(_) | B::Error(_));
         legacy.failed = matches!(event.body, B::Error(_));
+        if legacy.settled {
+            legacy.last_settled = Some(seq);
+        }
         match &event.body {
             B::Input(_) => {
                 legacy.first_input.get_or_insert(seq);
@@ -322,6 +327,14 @@ impl SessionView {
     #[must_use]
     pub fn pending(&self) -> Option<&ExecutionView> {
         self.latest.as_ref().filter(|latest| latest.end.is_none())
+    }
+}
+
+impl LegacyView {
+    /// The last input, if no end and no error follows it.
+    #[must_use]
+    pub fn pending_input(&self) -> Option<Seq> {
+        self.last_input.filter(|input| self.last_settled.is_none_or(|settled| settled < *input))
     }
 }
 

@@ -48,7 +48,7 @@ const JOURNALS: [&str; 6] = [
 fn journals_verify_and_any_change_is_named() {
     let verify = |lines: &[bytes::Bytes]| {
         let mut verifier = LineVerifier::default();
-        lines.iter().try_for_each(|line| verifier.push(line)).map(|()| verifier.finish())
+        lines.iter().try_for_each(|line| verifier.push(line)).and_then(|()| verifier.finish())
     };
     for name in JOURNALS {
         let lines = vector_lines(&file(&format!("journals/{name}.json"))).unwrap().unwrap();

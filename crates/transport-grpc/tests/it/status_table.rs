@@ -32,12 +32,17 @@ fn expected(condition: Condition) -> Code {
 fn every_condition_round_trips() {
     let uid = SessionUid::new("sess-1").unwrap();
     for &condition in Condition::ALL {
-        for outcome in [Outcome::NotApplied, Outcome::Unknown] {
+        for outcome in [Outcome::NotApplied, Outcome::Unknown, Outcome::Applied] {
             let error = SessionsError::new(condition, "words").with_outcome(outcome).on(&uid);
             let status = to_status(&error);
             let code = match outcome {
                 Outcome::Unknown => Code::Unknown,
-                Outcome::NotApplied => expected(condition),
+                Outcome::NotApplied | Outcome::Applied
+                    if condition == Condition::OutcomeUnknown =>
+                {
+                    Code::Unknown
+                }
+                Outcome::NotApplied | Outcome::Applied => expected(condition),
             };
             assert_eq!(status.code(), code, "{condition:?}");
             let info = status.get_details_error_info().unwrap();

@@ -3,12 +3,12 @@
 use mainspring::api::{CreateRequest, ListRequest};
 
 use crate::args::{Create, Global, HarnessArgs, List, OneSession};
-use crate::context::{Context, caller, uid};
+use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
 use crate::output::{Output, get_line, list_line, session_json};
 
 pub(crate) async fn create(global: &Global, args: Create, output: Output) -> Result<(), CliError> {
-    let context = Context::open(global, &args.host, None).await?;
+    let context = Context::open(global, &args.host, None, Open::OrCreate).await?;
     let request = CreateRequest {
         project: global.project.clone(),
         name: args.name,
@@ -24,7 +24,7 @@ pub(crate) async fn create(global: &Global, args: Create, output: Output) -> Res
 }
 
 pub(crate) async fn list(global: &Global, args: List, output: Output) -> Result<(), CliError> {
-    let context = Context::open(global, &HarnessArgs::default(), None).await?;
+    let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
     let mut page_token = String::new();
     loop {
         let request =
@@ -44,7 +44,7 @@ pub(crate) async fn list(global: &Global, args: List, output: Output) -> Result<
 
 pub(crate) async fn get(global: &Global, args: OneSession, output: Output) -> Result<(), CliError> {
     let session = uid(&args.session)?;
-    let context = Context::open(global, &args.host, None).await?;
+    let context = Context::open(global, &args.host, None, Open::Existing).await?;
     let session = context.sessions.get(&caller("mainspring get"), &session).await;
     context.close().await;
     let session = session?;

@@ -7,7 +7,7 @@ use mainspring::api::{CreateRequest, ExecRequest, ExecStream, ExecUpdate};
 use serde_json::json;
 
 use crate::args::{Exec, Global};
-use crate::context::{Context, caller, uid};
+use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
 use crate::input;
 use crate::output::{Output, session_json};
@@ -29,7 +29,7 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
         deadline_unix: args.deadline.map_or(0, deadline_unix),
         ..ExecRequest::default()
     };
-    let context = Context::open(global, &args.host, Some(&args.model)).await?;
+    let context = Context::open(global, &args.host, Some(&args.model), Open::OrCreate).await?;
     let result = run(&context, global, &mut request, output).await;
     context.close().await;
     result

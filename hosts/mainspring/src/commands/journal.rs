@@ -1,5 +1,7 @@
 //! Exporting and importing journals.
 
+use std::path::PathBuf;
+
 use futures_util::StreamExt as _;
 use mainspring::api::{Bytes, ImportRequest, Operations as _, SessionsError};
 use mainspring::eventlog::export::vector_lines;
@@ -9,24 +11,20 @@ use tokio::io::{
 };
 
 use crate::args::{Export, Global, HarnessArgs, Import};
-use crate::context::{Context, caller, uid};
+use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
 use crate::output::{Output, session_json};
 use crate::progress;
 
 pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Result<(), CliError> {
     let session = uid(&args.session)?;
-    let context = Context::open(global, &HarnessArgs::default(), None).await?;
+    let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
     let host = context.embedded("export")?;
     let mut lines = host.service().export(&caller("mainspring export"), &session).await?;
-    let path = args.file.as_ref().map_or("standard output", |path| path.to_str().unwrap_or("?"));
-    let failed = |error: std::io::Error| CliError::file(path, &error);
-    // A file appears under its name only when it is whole.
-    let partial = args.file.as_ref().map(|path| path.with_extension("partial"));
-    let mut out: Box<dyn AsyncWrite + Unpin + Send> = match &partial {
-        Some(partial) => Box::new(tokio::fs::File::create(partial).await.map_err(failed)?),
-        None => Box::new(tokio::io::stdout()),
-    };
+    let target = Target::of(args.file)?;
+    let path = target.name();
+    let failed = |error: std::io::Error| CliError::file(&path, &error);
+    let mut out = target.open().await.map_err(failed)?;
     let bar = progress::counter("export");
     let mut records: u64 = 0;
     while let Some(line) = lines.next().await {
@@ -36,13 +34,12 @@ pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Res
     }
     out.flush().await.map_err(failed)?;
     bar.finish_and_clear();
-    if let (Some(partial), Some(path)) = (&partial, &args.file) {
-        tokio::fs::rename(partial, path).await.map_err(failed)?;
+    drop(out);
+    if target.finish().await.map_err(failed)? {
         let records = records.saturating_sub(1);
-        let shown = path.display().to_string();
         output.line(
-            || format!("exported {session} records={records} file={shown}"),
-            || json!({"session": session.as_str(), "records": records, "file": shown}),
+            || format!("exported {session} records={records} file={path}"),
+            || json!({"session": session.as_str(), "records": records, "file": path}),
         );
     }
     drop(lines);
@@ -57,7 +54,7 @@ pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Res
         project: global.project.clone(),
         name: args.name.clone(),
     };
-    let context = Context::open(global, &HarnessArgs::default(), None).await?;
+    let context = Context::open(global, &HarnessArgs::default(), None, Open::OrCreate).await?;
     let host = context.embedded("import")?;
     let lines = read_lines(&args.file).await?;
     let imported = host.service().import(&caller("mainspring import"), request, lines).await;
@@ -108,4 +105,74 @@ async fn read_lines(path: &str) -> Result<Lines, CliError> {
         bar.inc(1);
         Some((Ok(line.into()), (reader, None, bar, path)))
     })))
+}
+
+/// Where an export goes.
+enum Target {
+    Stdout,
+    /// A new file appears under its name only when it is whole.
+    Whole {
+        path: PathBuf,
+        partial: PathBuf,
+    },
+    /// What is there and is no plain file (a device, a pipe, a link) is written
+    /// to, never replaced.
+    Through(PathBuf),
+}
+
+impl Target {
+    fn of(path: Option<PathBuf>) -> Result<Self, CliError> {
+        let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
+            return Ok(Self::Stdout);
+        };
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if !found.is_file() => Ok(Self::Through(path)),
+            _ => {
+                let mut partial = path.clone().into_os_string();
+                partial.push(format!(".partial-{}", std::process::id()));
+                Ok(Self::Whole { path, partial: partial.into() })
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Stdout => "standard output".to_owned(),
+            Self::Whole { path, .. } | Self::Through(path) => path.display().to_string(),
+        }
+    }
+
+    async fn open(&self) -> std::io::Result<Box<dyn AsyncWrite + Unpin + Send>> {
+        let mut options = tokio::fs::OpenOptions::new();
+        Ok(match self {
+            Self::Stdout => Box::new(tokio::io::stdout()),
+            // A journal is its owner's alone, and so is its export.
+            Self::Whole { partial, .. } => {
+                Box::new(options.write(true).create_new(true).mode(0o600).open(partial).await?)
+            }
+            Self::Through(path) => Box::new(options.write(true).open(path).await?),
+        })
+    }
+
+    /// Puts a whole file in its place. Returns whether there is a file to speak of.
+    async fn finish(&self) -> std::io::Result<bool> {
+        match self {
+            Self::Stdout => Ok(false),
+            Self::Through(_) => Ok(true),
+            Self::Whole { path, partial } => {
+                tokio::fs::File::open(partial).await?.sync_all().await?;
+                tokio::fs::rename(partial, path).await?;
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Self::Whole { partial, .. } = self {
+            // Gone already when the export was whole.
+            let _ = std::fs::remove_file(partial);
+        }
+    }
 }

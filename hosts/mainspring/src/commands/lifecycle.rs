@@ -5,7 +5,7 @@ use mainspring::api::{ExecUpdate, ForkRequest, ResumeRequest, Session};
 use serde_json::json;
 
 use crate::args::{Fork, Global, OneSession, Resume};
-use crate::context::{Context, caller, uid};
+use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
 use crate::output::{Output, child_line, moved_line, session_json};
 
@@ -18,7 +18,7 @@ pub(crate) async fn fork(global: &Global, args: Fork, output: Output) -> Result<
         child_names: args.names,
         identity: None,
     };
-    let context = Context::open(global, &args.host, None).await?;
+    let context = Context::open(global, &args.host, None, Open::Existing).await?;
     let forked = context.sessions.fork(&caller("mainspring fork"), request).await;
     context.close().await;
     for child in forked? {
@@ -33,7 +33,7 @@ pub(crate) async fn suspend(
     output: Output,
 ) -> Result<(), CliError> {
     let session = uid(&args.session)?;
-    let context = Context::open(global, &args.host, None).await?;
+    let context = Context::open(global, &args.host, None, Open::Existing).await?;
     let suspended = context.sessions.suspend(&caller("mainspring suspend"), &session).await;
     context.close().await;
     let session = suspended?;
@@ -43,7 +43,7 @@ pub(crate) async fn suspend(
 
 pub(crate) async fn resume(global: &Global, args: Resume, output: Output) -> Result<(), CliError> {
     let request = ResumeRequest { session: uid(&args.session)? };
-    let context = Context::open(global, &args.host, Some(&args.model)).await?;
+    let context = Context::open(global, &args.host, Some(&args.model), Open::Existing).await?;
     let resumed = run_resume(&context, request, output).await;
     context.close().await;
     let session = resumed?;

@@ -38,6 +38,7 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
             clap_complete::generate(shell, &mut command, "mainspring", &mut std::io::stdout());
             Ok(())
         }
+        Command::Later(later) => Err(CliError::unimplemented(later.name())),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
             output.line(|| format!("mainspring {version}"), || json!({"version": version}));

@@ -13,9 +13,9 @@ use mainspring::{HostBuilder, Stores};
 use serde_json::json;
 
 use crate::args::{Global, Replay};
-use crate::context::{Context, caller, uid};
+use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
-use crate::output::Output;
+use crate::output::{Output, shown};
 use crate::{parts, records};
 
 pub(crate) async fn replay(global: &Global, args: Replay, output: Output) -> Result<(), CliError> {
@@ -23,8 +23,13 @@ pub(crate) async fn replay(global: &Global, args: Replay, output: Output) -> Res
     if args.re_execute {
         return re_execute(global, &args, &session, output).await;
     }
-    let context = Context::open(global, &args.host, None).await?;
-    let request = ReplayRequest { session, from_seq: args.from, to_seq: args.to, verify: false };
+    let context = Context::open(global, &args.host, None, Open::Existing).await?;
+    let request = ReplayRequest {
+        session,
+        from_seq: args.from.unwrap_or(0),
+        to_seq: args.to.unwrap_or(0),
+        verify: false,
+    };
     let mut stream = context.sessions.replay(&caller("mainspring replay"), request).await?;
     while let Some(record) = stream.next().await {
         output.record(&record?, None)?;
@@ -42,7 +47,8 @@ async fn re_execute(
     session: &SessionUid,
     output: Output,
 ) -> Result<(), CliError> {
-    let source = Context::open(global, &crate::args::HarnessArgs::default(), None).await?;
+    let source =
+        Context::open(global, &crate::args::HarnessArgs::default(), None, Open::Existing).await?;
     let (row, copied) = copy(&source, session).await?;
     source.close().await;
     let log = Stores::with_defaults().open("memory:", Default::default())?;
@@ -75,11 +81,11 @@ async fn re_execute(
 
 fn show(replayed: &Replayed, output: Output) {
     for text in &replayed.outputs {
-        output.line(|| text.clone(), || json!({"output": text}));
+        output.line(|| shown(text), || json!({"output": text}));
     }
     output.line(
-        || format!("turns={} model_calls=0", replayed.turns),
-        || json!({"turns": replayed.turns, "model_calls": 0}),
+        || format!("turns={} model_calls={}", replayed.turns, replayed.model_calls),
+        || json!({"turns": replayed.turns, "model_calls": replayed.model_calls}),
     );
 }
 

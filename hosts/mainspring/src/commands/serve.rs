@@ -1,7 +1,7 @@
 //! Serving sessions.
 
 use crate::args::{Global, Serve};
-use crate::error::CliError;
+use crate::error::{CliError, EXIT_CANCELLED};
 use crate::output::Output;
 
 #[cfg(feature = "transport-grpc")]
@@ -23,7 +23,12 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     // The socket is bound before the journal is opened: a taken address changes nothing.
     let listener = Listener::bind(&args.addr).await.map_err(|error| serve_failed(&error))?;
     let address = listener.address().to_string();
-    let host = crate::context::embedded(global, &harnesses, Some(&args.model))?;
+    let host = crate::context::embedded(
+        global,
+        &harnesses,
+        Some(&args.model),
+        crate::context::Open::OrCreate,
+    )?;
     output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
     let service = host.service().clone();
     let shutdown = {
@@ -31,6 +36,11 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
         async move {
             terminated().await;
             service.drain();
+            eprintln!("draining; a second signal stops at once");
+            tokio::spawn(async {
+                terminated().await;
+                std::process::exit(EXIT_CANCELLED.into());
+            });
         }
     };
     let served = mainspring::transport_grpc::serve(
@@ -42,20 +52,24 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     .await;
     // Turns outlive their clients' streams: they end, or this process is
     // killed and they are resumed.
-    let idle = tokio::time::timeout(DRAIN_MAX, service.idle()).await;
-    host.close().await;
-    served.map_err(|error| serve_failed(&error))?;
-    idle.map_err(|_| {
-        CliError::of(
+    if tokio::time::timeout(DRAIN_MAX, service.idle()).await.is_err() {
+        // Ending here leaves the turns as they are, to be resumed. Closing the
+        // runtimes first would fail them, and record that.
+        let error = CliError::of(
             mainspring::api::Condition::DeadlineExceeded,
             "turns were still running when the drain was over; they can be resumed",
-        )
-    })
+        );
+        let _ = output.fail(&error);
+        std::process::exit(error.exit_code().into());
+    }
+    host.close().await;
+    served.map_err(|error| serve_failed(&error))
 }
 
-/// How long turns may run on after the last client's call has ended.
+/// How long turns may run on once the last client's call has ended or was cut,
+/// which takes 10 s at most: together below the 30 s that supervisors give.
 #[cfg(feature = "transport-grpc")]
-const DRAIN_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+const DRAIN_MAX: std::time::Duration = std::time::Duration::from_secs(15);
 
 #[cfg(not(feature = "transport-grpc"))]
 pub(crate) async fn serve(_global: &Global, _args: Serve, _output: Output) -> Result<(), CliError> {
@@ -69,7 +83,9 @@ fn refuse_public(address: &str) -> Result<(), CliError> {
     if address.starts_with("unix:") {
         return Ok(());
     }
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let Some((host, _)) = address.rsplit_once(':') else {
+        return Err(CliError::usage(format!("{address} is neither HOST:PORT nor unix:PATH")));
+    };
     let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
     let loopback = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback());
     if loopback {

@@ -12,7 +12,7 @@ use mainspring::eventlog::{ChainVerifier, LogError};
 use serde_json::json;
 
 use crate::args::{Global, HarnessArgs, Verify};
-use crate::context::{Context, caller, uid};
+use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::{progress, records};
@@ -57,7 +57,7 @@ async fn verify_session(
     session: SessionUid,
     expect_head: Option<Head>,
 ) -> Result<VerifyReport, CliError> {
-    let context = Context::open(global, &HarnessArgs::default(), None).await?;
+    let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
     let report = match &context.host {
         Some(host) => {
             let request = VerifyRequest { session, expect_head };
@@ -148,7 +148,7 @@ fn verify_file(path: &str, expect_head: Option<Head>) -> Result<VerifyReport, Cl
         }
     }
     bar.finish_and_clear();
-    let (head, attested) = verifier.finish();
+    let (head, attested) = verifier.finish()?;
     if let Some(expected) = expect_head {
         verifier.expect(expected)?;
     }

@@ -28,8 +28,8 @@ fn wrong_calls_are_refused_by_name() {
         ),
         (
             &["exec", "--session", &session, "--input", "x", "--expected-last-seq", "-1"],
-            6,
-            "conflict",
+            2,
+            "expected_last_seq",
         ),
         (&["fork", "--session", &session, "--at", "6"], 2, "the journal ends at 5"),
         (&["fork", "--session", &session, "--count", "129"], 2, "at most 128"),
@@ -46,7 +46,14 @@ fn wrong_calls_are_refused_by_name() {
         (&["serve", "--harness", "x=http://127.0.0.1:1"], 2, "x"),
         (&["list", "--server", "127.0.0.1:1"], 7, "127.0.0.1:1"),
         (&["list", "--journal", "kafka:topic"], 1, "present are: memory, redb"),
-        (&["list", "--journal", "no/such/folder/a.redb"], 7, "no/such/folder"),
+        (&["list", "--journal", "no/such/folder/a.redb"], 3, "journal_not_found"),
+        (&["create", "--journal", "no/such/folder/a.redb"], 7, "no/such/folder"),
+        (&["list", "--journal", "a.redb", "--server", "127.0.0.1:1"], 2, "--server"),
+        (&["exec", "--input", "x", "--model-path", "/x"], 2, "--model"),
+        (&["replay", "--session", "sess-0", "--re-execute", "--from", "2"], 2, "--from"),
+        (&["delete", "--session", "sess-0"], 1, "delete is not supported yet"),
+        (&["describe"], 1, "describe is not supported yet"),
+        (&["serve", "--addr", "nonsense"], 2, "HOST:PORT"),
         (&["harness", "serve", "--kind", "nope", "--addr", "unix:x"], 2, "echo"),
     ];
     for (args, code, says) in table {
@@ -62,6 +69,7 @@ fn wrong_calls_are_refused_by_name() {
 #[test]
 fn errors_are_json_when_asked_for() {
     let dir = Dir::new();
+    dir.exec("hello");
     let done = dir.run(&["get", "-o", "json", "--session", "sess-0"]);
     assert_eq!(done.code, 3);
     let error: serde_json::Value = serde_json::from_str(&done.stderr).unwrap();
@@ -143,4 +151,54 @@ fn a_store_held_by_another_process_says_who_holds_it() {
     assert_eq!(dir.run(&["list", "--server", &server.address]).ok(), "");
     assert_eq!(server.terminate(), 0);
     dir.run(&["list"]).ok();
+}
+
+#[test]
+fn a_wrong_call_is_json_when_asked_for() {
+    let dir = Dir::new();
+    let done = dir.run(&["-o", "json", "list", "--nope"]);
+    assert_eq!(done.code, 2);
+    let error: serde_json::Value = serde_json::from_str(&done.stderr).unwrap();
+    assert_eq!(error["error"]["code"], "invalid_argument");
+}
+
+/// A reader that goes away does not cut the turn.
+#[test]
+fn a_closed_pipe_ends_nothing() {
+    let dir = Dir::new();
+    let mut command = dir.command(&["exec", "--input", "hello"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    assert!(dir.run(&["list"]).ok().contains("last_seq=5\t"));
+}
+
+#[test]
+fn what_others_wrote_cannot_forge_lines() {
+    let dir = Dir::new();
+    dir.run(&["create", "--name", "x\nforged\tlast_seq=99\u{1b}[31m"]).ok();
+    let list = dir.run(&["list"]).ok();
+    assert_eq!(list.lines().count(), 1, "{list}");
+    assert!(!list.contains('\u{1b}'), "{list:?}");
+}
+
+/// An export replaces a file whole, and writes through what is none.
+#[test]
+fn an_export_replaces_files_alone() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let dir = Dir::new();
+    let session = dir.exec("hello");
+    let real = dir.write("real", "old");
+    symlink(&real, dir.path("link")).unwrap();
+    dir.run(&["export", "--session", &session, "--file", "link"]).ok();
+    assert!(dir.path("link").symlink_metadata().unwrap().is_symlink());
+    assert!(std::fs::read_to_string(&real).unwrap().contains("\"head\""));
+    dir.run(&["export", "--session", &session, "--file", "fresh"]).ok();
+    let mode = dir.path("fresh").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let shown = dir.run(&["export", "--session", &session, "--file", "-"]).ok();
+    assert_eq!(shown, std::fs::read_to_string(dir.path("fresh")).unwrap());
+    assert!(!dir.path("-").exists());
+    dir.run(&["export", "--session", "sess-0", "--file", "none"]).fails(3, "session_not_found");
+    assert!(!dir.path("none").exists());
 }

@@ -308,9 +308,13 @@ fn a_harness_that_describes_itself_and_dies_fails_its_turn() {
     let exec = ["exec", "--session", &session, "--input", "x", "--harness", "h"];
     let done = dir.run(&[&exec[..], &["--harness-at", &place]].concat());
     done.fails(1, "harness_failed");
+    let done = dir.run(&[&exec[..], &["--harness-at", &place, "-o", "json"]].concat());
+    let error: serde_json::Value =
+        serde_json::from_str(done.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(error["error"]["outcome"], "applied", "its records are in the journal");
     let records = dir.run(&["replay", "--session", &session]).ok();
     let last = records.lines().last().unwrap();
-    assert!(last.starts_with("seq=8   EVENT_ERROR  harness unavailable"), "{records}");
+    assert!(last.starts_with("seq=11  EVENT_ERROR  harness unavailable"), "{records}");
     dir.run(&["verify", "--session", &session]).ok();
     dir.run(&["exec", "--session", &session, "--input", "y"]).ok();
 }

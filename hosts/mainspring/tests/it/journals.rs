@@ -148,3 +148,34 @@ fn a_line_cut_in_the_middle_is_refused() {
     dir.run(&["import", "--file", &file, "--journal", "in.redb"]).fails(1, "bad_line");
     assert_eq!(dir.run(&["list", "--journal", "in.redb"]).ok(), "");
 }
+
+#[test]
+fn an_import_is_bounded_and_says_what_it_is_for() {
+    let dir = Dir::new();
+    let (_, lines) = exported(&dir);
+    let import = |lines: &[String], args: &[&str]| {
+        let file = dir.write("in.ndjson", lines.concat());
+        let base = ["import", "--file", &file, "--journal", "in.redb"];
+        dir.run(&[&base[..], args].concat())
+    };
+    let with = |at: usize, from: &str, to: &str| {
+        let mut lines = lines.clone();
+        lines[at] = lines[at].replacen(from, to, 1);
+        lines
+    };
+    let fence = with(0, "\"fence\":\"1\"", "\"fence\":\"9223372036854775807\"");
+    import(&fence, &[]).fails(2, "fence");
+    let notes = with(0, "\"notes\":{", &format!("\"notes\":{{\"x\":\"{}\",", "n".repeat(70_000)));
+    import(&notes, &[]).fails(2, "notes");
+    let last = lines.len() - 1;
+    let orphan = with(last, "\"project\"", "\"fork_seq\":\"1\",\"project\"");
+    import(&orphan, &[]).fails(1, "fork_seq");
+    import(&lines, &["--name", "mine"]).fails(1, "names its own");
+    let mut more = lines.clone();
+    more.push(lines[0].clone());
+    import(&more, &[]).fails(1, "follows the head line");
+    import(&[], &[]).fails(1, "neither a record nor a head");
+    let empty = dir.write("empty", "");
+    dir.run(&["verify", "--file", &empty]).fails(1, "neither a record nor a head");
+    assert_eq!(dir.run(&["list", "--journal", "in.redb"]).ok(), "");
+}

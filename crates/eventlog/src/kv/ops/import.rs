@@ -27,6 +27,11 @@ pub(in crate::kv) struct Publish {
 /// Starts the marker of an import that is done; the session's uid follows.
 const PUBLISHED: &str = "published:";
 
+/// Whether a staging marker is of an import that is done.
+pub(in crate::kv) fn is_published(marker: &[u8]) -> bool {
+    marker.starts_with(PUBLISHED.as_bytes())
+}
+
 /// The session that a staging marker was published as.
 fn published(marker: &[u8]) -> Option<SessionUid> {
     let uid = std::str::from_utf8(marker).ok()?.strip_prefix(PUBLISHED)?;

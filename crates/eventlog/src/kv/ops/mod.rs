@@ -17,7 +17,7 @@ use crate::engine::{EngineError, KvRead, KvWrite, Space};
 use crate::error::LogError;
 use crate::log::{FenceRow, Holder, Limits, NewSession, RowPatch, SessionRow};
 use crate::view::SessionView;
-pub(super) use import::Publish;
+pub(super) use import::{Publish, is_published};
 use table::Table;
 
 /// Note: when a record was committed, RFC 3339.
