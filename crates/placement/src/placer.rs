@@ -303,11 +303,12 @@ impl Placer {
             }
             source => PlacementError::HarnessDescribeFailed { harness: name(), source },
         })?;
-        self.check(&descriptor)?;
         if !incarnation.live_describer {
+            // Kept also when it is refused: the next refusal starts no compute.
             *self.described.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(descriptor.clone());
         }
+        self.check(&descriptor)?;
         Ok(descriptor)
     }
 

@@ -3,3 +3,4 @@
 mod canonical;
 mod store;
 mod vectors;
+mod view;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
 use mainspring::api::{
-    AppendId, Fence, OsEntropy, ReplayRequest, Seq, Session, SessionUid, Signal,
+    AppendId, Fence, Head, OsEntropy, ReplayRequest, Seq, Session, SessionUid, Signal,
 };
 use mainspring::controller::{IgnoreAll, Journal, Replayed};
-use mainspring::eventlog::{ImportRecord, ImportRow, LogError, NewSession};
+use mainspring::eventlog::{ChainVerifier, ImportRecord, ImportRow, LogError, NewSession};
 use mainspring::placement::Call;
 use mainspring::{HostBuilder, Stores};
 use serde_json::json;
@@ -30,9 +30,15 @@ pub(crate) async fn replay(global: &Global, args: Replay, output: Output) -> Res
         to_seq: args.to.unwrap_or(0),
         verify: false,
     };
+    // From the first record on, the chain is checked as it is shown.
+    let mut chain = (request.from_seq <= 1).then(|| ChainVerifier::after(Head::EMPTY));
     let mut stream = context.sessions.replay(&caller("mainspring replay"), request).await?;
     while let Some(record) = stream.next().await {
-        output.record(&record?, None)?;
+        let record = record?;
+        if let Some(chain) = &mut chain {
+            chain.check(&records::stored(&record)?)?;
+        }
+        output.record(&record, None)?;
     }
     drop(stream);
     context.close().await;

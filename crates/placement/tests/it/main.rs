@@ -1,0 +1,221 @@
+//! What placement asks of a runtime, and in which order.
+
+use std::sync::{Arc, Mutex};
+
+use mainspring_api::{
+    Address, AppendId, ComputeState, ComputeStatus, Fidelity, InProcess, Incarnation, Message,
+    OsEntropy, Runtime, RuntimeCapabilities, RuntimeError, Seq, SessionHistory, SessionSpec,
+    SessionUid, Signal, SnapshotRef, Timestamp, async_trait,
+};
+use mainspring_controller::{ControllerError, Expected, IgnoreAll, Journal, Turn};
+use mainspring_eventlog::{
+    EventLog, Holder, KvOptions, KvStore, Level, LogError, MemoryEngine, NewSession,
+};
+use mainspring_harness::{Counter, Echo, EchoModel};
+use mainspring_placement::{
+    Call, Connectors, Guard, Operation, PlacementError, Placer, PlacerOptions,
+};
+
+/// Runs one harness in process, knows no descriptor, and writes down what it is asked.
+#[derive(Debug)]
+struct Recording {
+    harness: Arc<dyn mainspring_api::Harness>,
+    calls: Mutex<Vec<String>>,
+}
+
+impl Recording {
+    fn note(&self, what: &str, uid: &SessionUid) {
+        let uid = if uid.as_str().starts_with("probe-") { "probe" } else { uid.as_str() };
+        self.calls.lock().unwrap().push(format!("{what} {uid}"));
+    }
+
+    fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut *self.calls.lock().unwrap())
+    }
+}
+
+#[async_trait]
+impl Runtime for Recording {
+    fn name(&self) -> &'static str {
+        "recording"
+    }
+
+    fn capabilities(&self) -> RuntimeCapabilities {
+        RuntimeCapabilities::default()
+    }
+
+    async fn create(
+        &self,
+        spec: &SessionSpec,
+        _history: Arc<dyn SessionHistory>,
+    ) -> Result<Incarnation, RuntimeError> {
+        self.note("create", spec.uid.as_ref().unwrap());
+        Ok(Incarnation {
+            address: Address::InProcess(InProcess::harness(Arc::clone(&self.harness))),
+            worker: String::new(),
+            compute_instance: String::new(),
+            fence: mainspring_api::Fence::NONE,
+            live_describer: false,
+        })
+    }
+
+    async fn snapshot(
+        &self,
+        uid: &SessionUid,
+        _head: Seq,
+        _fidelity: Fidelity,
+    ) -> Result<SnapshotRef, RuntimeError> {
+        self.note("snapshot", uid);
+        Ok(SnapshotRef { local: uid.to_string(), ..SnapshotRef::default() })
+    }
+
+    async fn restore(
+        &self,
+        _from: &SnapshotRef,
+        spec: &SessionSpec,
+        history: Arc<dyn SessionHistory>,
+    ) -> Result<Incarnation, RuntimeError> {
+        self.note("restore", spec.uid.as_ref().unwrap());
+        self.create(spec, history).await
+    }
+
+    async fn fork(
+        &self,
+        _from: &SnapshotRef,
+        child: &SessionSpec,
+        history: Arc<dyn SessionHistory>,
+    ) -> Result<Incarnation, RuntimeError> {
+        self.create(child, history).await
+    }
+
+    async fn stop(&self, uid: &SessionUid) -> Result<(), RuntimeError> {
+        self.note("stop", uid);
+        Ok(())
+    }
+
+    async fn status(&self, _uid: &SessionUid) -> Result<ComputeStatus, RuntimeError> {
+        Ok(ComputeStatus {
+            state: ComputeState::None,
+            instance: String::new(),
+            reason: String::new(),
+        })
+    }
+
+    async fn list(&self) -> Result<Vec<SessionUid>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn close(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+}
+
+struct Fixture {
+    runtime: Arc<Recording>,
+    placer: Arc<Placer>,
+    journal: Journal,
+    guard: Guard,
+}
+
+async fn fixture(harness: impl mainspring_api::Harness) -> Fixture {
+    let log: Arc<dyn EventLog> =
+        Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap());
+    let uid = SessionUid::new("s").unwrap();
+    let id = AppendId::random(&OsEntropy);
+    log.create(id, NewSession::bare(uid.clone(), "default")).await.unwrap();
+    let runtime = Arc::new(Recording { harness: Arc::new(harness), calls: Mutex::default() });
+    let placer = Placer::new(PlacerOptions {
+        name: "h".to_owned(),
+        runtime: Arc::clone(&runtime) as _,
+        connector: Arc::new(Connectors::in_process()),
+        model: Arc::new(EchoModel),
+        descriptor_id: String::new(),
+        holder: Holder { id: "x".to_owned(), name: "x".to_owned() },
+        entropy: Arc::new(OsEntropy),
+    });
+    Fixture { runtime, placer, journal: Journal::new(log, uid), guard: Guard::default() }
+}
+
+fn call() -> Call {
+    Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) }
+}
+
+impl Fixture {
+    async fn exec(&self, turn: Turn, call: Call) -> Result<(), PlacementError> {
+        let uid = self.journal.uid();
+        let lease = self.guard.try_acquire(uid, Operation::Exec, Timestamp::default()).unwrap();
+        self.placer.exec(&lease, &self.journal, turn, call).await.map(drop)
+    }
+
+    /// Position of the last record, and the fence.
+    async fn row(&self) -> (u64, u64) {
+        let row = self.journal.log().get(self.journal.uid(), Level::Committed).await.unwrap();
+        (row.view.head.seq.get(), row.fence.fence.get())
+    }
+}
+
+fn hello() -> Turn {
+    Turn::new(vec![Message::user("hello")])
+}
+
+/// A fork asks whether its harness can be placed while the parent's turn runs on.
+#[tokio::test]
+async fn admission_touches_no_compute_of_the_session() {
+    let f = fixture(Echo).await;
+    f.placer.admit(&f.journal, &call()).await.unwrap();
+    assert_eq!(f.runtime.calls(), ["create probe", "stop probe"]);
+    f.placer.admit(&f.journal, &call()).await.unwrap();
+    assert!(f.runtime.calls().is_empty(), "it is known by now");
+    assert_eq!(f.row().await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_turn_that_expects_another_head_costs_nothing() {
+    let f = fixture(Echo).await;
+    let turn = Turn { expected: Expected::Seq(Seq::new(3)), ..hello() };
+    let refused = f.exec(turn, call()).await;
+    let conflict = ControllerError::Log(LogError::Conflict {
+        expected: mainspring_api::Head { seq: Seq::new(3), hash: None },
+        head: mainspring_api::Head::EMPTY,
+    });
+    assert_eq!(refused.unwrap_err().to_string(), conflict.to_string());
+    assert!(f.runtime.calls().is_empty());
+    assert_eq!(f.row().await, (0, 0), "neither record nor fence");
+}
+
+#[tokio::test]
+async fn an_unplaceable_harness_leaves_neither_record_nor_fence() {
+    let f = fixture(Counter::new()).await;
+    for _ in 0..2 {
+        let refused = f.exec(hello(), call()).await;
+        assert!(matches!(refused, Err(PlacementError::Unplaceable { .. })), "{refused:?}");
+        assert_eq!(f.row().await, (0, 0));
+    }
+    assert_eq!(f.runtime.calls(), ["create s"], "the second time it is known before");
+}
+
+#[tokio::test]
+async fn a_caller_that_is_gone_gets_no_turn() {
+    let f = fixture(Echo).await;
+    let call = call();
+    call.gone.set(());
+    let refused = f.exec(hello(), call).await;
+    assert!(
+        matches!(refused, Err(PlacementError::AdmissionInterrupted { out_of_time: false })),
+        "{refused:?}"
+    );
+    assert_eq!(f.row().await, (0, 0));
+    assert!(f.guard.is_empty());
+}
+
+#[tokio::test]
+async fn a_turn_a_suspend_and_a_resume_record_in_order() {
+    let f = fixture(Echo).await;
+    f.exec(hello(), call()).await.unwrap();
+    let uid = f.journal.uid();
+    let lease = f.guard.try_acquire(uid, Operation::Suspend, Timestamp::default()).unwrap();
+    f.placer.suspend(&lease, &f.journal, call()).await.unwrap();
+    f.placer.resume(&lease, &f.journal, call()).await.unwrap();
+    assert_eq!(f.runtime.calls(), ["create s", "snapshot s", "restore s", "create s"]);
+    assert_eq!(f.row().await, (7, 3), "one fence each");
+}
