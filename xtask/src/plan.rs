@@ -129,7 +129,10 @@ impl<'a> Facts<'a> {
         {
             let bare = format!("check --package {} --no-default-features", package.name);
             tasks.push(self.cargo(&bare));
-            let features = package.features.keys().filter(|name| *name != "default");
+            let features = package
+                .features
+                .keys()
+                .filter(|name| *name != "default" && !self.by_a_host(package, name));
             tasks.extend(
                 features.map(|feature| self.cargo(&format!("{bare} --features {feature}"))),
             );
@@ -139,9 +142,22 @@ impl<'a> Facts<'a> {
 
     /// The facade and the hosts are made of features, and must also work before they have any.
     fn offers_features(&self, package: &Package) -> bool {
-        let place = package.place(self.workspace);
-        let assembles = place == Path::new("crates/facade") || place.starts_with("hosts");
-        assembles || !package.features.is_empty()
+        self.is_facade(package) || self.is_host(package) || !package.features.is_empty()
+    }
+
+    /// Whether a host's check covers it: a host's feature switches on the
+    /// facade's of the same name, and that alone.
+    fn by_a_host(&self, package: &Package, feature: &str) -> bool {
+        let mut hosts = self.workspace.packages.iter().filter(|other| self.is_host(other));
+        self.is_facade(package) && hosts.any(|host| host.features.contains_key(feature))
+    }
+
+    fn is_facade(&self, package: &Package) -> bool {
+        package.place(self.workspace) == Path::new("crates/facade")
+    }
+
+    fn is_host(&self, package: &Package) -> bool {
+        package.place(self.workspace).starts_with("hosts")
     }
 
     /// Each other crate by itself, so that none lives on features that its neighbours switch on.

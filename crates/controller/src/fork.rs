@@ -5,6 +5,7 @@ use mainspring_eventlog::{ChainVerifier, Level, LogError, NewSession, SessionRow
 
 use crate::error::ControllerError;
 use crate::journal::Journal;
+use crate::writer::settle;
 
 /// The marker that ends the inherited prefix of a child forked at `at`.
 #[must_use]
@@ -47,5 +48,6 @@ pub async fn fork(
     let children =
         children.into_iter().map(|child| (child, fork_marker(at, ""))).collect::<Vec<_>>();
     let id = AppendId::random(entropy);
-    Ok(parent.log().fork(id, parent.uid(), chain.head(), children).await?)
+    let (log, at) = (parent.log(), chain.head());
+    Ok(settle(|| log.fork(id, parent.uid(), at, children.clone())).await?)
 }

@@ -36,3 +36,4 @@ pub use legacy::correlation_token;
 pub use observer::{IgnoreAll, Observer};
 pub use replay::{Replayed, outputs};
 pub use resume::Resumed;
+pub use writer::settle;

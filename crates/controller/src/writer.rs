@@ -13,8 +13,11 @@ use crate::journal::Journal;
 use crate::observer::Observer;
 use crate::recorded::recorded_form;
 
-/// How often an append with an unknown outcome is sent again to settle it.
+/// How often an operation with an unknown outcome is sent again to settle it.
 const SETTLE_TRIES_MAX: u32 = 6;
+
+/// How long to wait before an operation is sent for the second time.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Writes records and tells the observer.
 #[derive(Debug)]
@@ -69,34 +72,42 @@ impl Writer {
 
     async fn settle(&mut self, batch: &Batch) -> Result<Head, LogError> {
         let id = AppendId::random(&*self.entropy);
-        let mut pause = Duration::from_millis(20);
-        let mut tries = 0;
-        loop {
-            let sent = self.journal.log().append(self.journal.uid(), id, self.fence, batch).await;
-            match sent {
-                Err(error) if error.outcome() == Outcome::Unknown => {
-                    tries += 1;
-                    if tries > SETTLE_TRIES_MAX {
-                        self.unsettled = Some(error.clone());
-                        return Err(error);
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                }
-                // The log itself cannot be asked to settle the first copy: what
-                // it says now is not about that copy.
-                Err(error) if tries > 0 && matches!(error, LogError::Unavailable { .. }) => {
-                    let unknown = LogError::Unavailable {
-                        message: error.to_string(),
-                        outcome: Outcome::Unknown,
-                        source: None,
-                    };
-                    self.unsettled = Some(unknown.clone());
-                    return Err(unknown);
-                }
-                settled => return settled,
-            }
+        let (log, uid, fence) = (self.journal.log(), self.journal.uid(), self.fence);
+        let settled = settle(|| log.append(uid, id, fence, batch)).await;
+        if let Err(error) = &settled
+            && error.outcome() == Outcome::Unknown
+        {
+            self.unsettled = Some(error.clone());
         }
+        settled
+    }
+}
+
+/// Sends an operation of the log again, as it is, while its outcome is unknown:
+/// the id that it carries makes the log judge the copies as one. Bounded; what
+/// stays unknown is answered so.
+///
+/// # Errors
+/// The log's verdict, or the last doubt.
+pub async fn settle<T, F>(mut send: impl FnMut() -> F) -> Result<T, LogError>
+where
+    F: Future<Output = Result<T, LogError>>,
+{
+    let mut pause = FIRST_PAUSE;
+    let mut again = 0;
+    loop {
+        match send().await {
+            Err(error) if error.outcome() == Outcome::Unknown && again < SETTLE_TRIES_MAX => {}
+            // Only of the first copy does "not applied" speak for all: of a
+            // later one it says that the log could not be asked.
+            Err(LogError::Unavailable { message, source, .. }) if again > 0 => {
+                return Err(LogError::Unavailable { message, outcome: Outcome::Unknown, source });
+            }
+            settled => return settled,
+        }
+        again += 1;
+        tokio::time::sleep(pause).await;
+        pause *= 2;
     }
 }
 

@@ -10,6 +10,7 @@ use mainspring_api::{
 };
 use mainspring_controller::{
     Controller, ControllerError, Executed, Expected, Journal, Observer, Options, Replayed, Turn,
+    settle,
 };
 use mainspring_eventlog::{Holder, SessionRow};
 use tokio::time::{Duration, Instant};
@@ -367,8 +368,8 @@ impl Placer {
         let id = AppendId::random(&*self.options.entropy);
         let head: Head = row.view.head;
         let holder = self.options.holder.clone();
-        let log = journal.log();
-        Ok(log.acquire_if_head(journal.uid(), id, row.fence.fence, head, holder).await?)
+        let (log, uid, fence) = (journal.log(), journal.uid(), row.fence.fence);
+        Ok(settle(|| log.acquire_if_head(uid, id, fence, head, holder.clone())).await?)
     }
 
     /// What a controller needs on placed compute: the harness was described on

@@ -8,6 +8,7 @@ use mainspring_api::{
     ListRequest, LogRecord, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid,
     Sessions, SessionsError,
 };
+use mainspring_controller::settle;
 use mainspring_eventlog::{ListQuery, NewSession, SessionRow};
 
 use crate::convert;
@@ -39,7 +40,8 @@ impl Inner {
             identity: request.identity.filter(|identity| !identity.is_empty()),
             owner: owner(caller),
         };
-        self.options.log.create(AppendId::random(entropy), session).await.map_err(log_failed)
+        let (log, id) = (&self.options.log, AppendId::random(entropy));
+        settle(|| log.create(id, session.clone())).await.map_err(log_failed)
     }
 }
 
