@@ -29,4 +29,5 @@ mod parity;
 mod q_streams;
 mod r_usage;
 mod settle;
+mod w_reference;
 mod x_logs;
