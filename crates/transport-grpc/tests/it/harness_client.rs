@@ -6,8 +6,8 @@ use std::time::Duration;
 use mainspring_api::{
     Address, ApprovalRequest, CancelReason, ConnectError, Event, EventBody, EventSink, ExecutionId,
     ExecutionStart, Fence, FilePart, HarnessConnector as _, HarnessEnd, HarnessError, Incarnation,
-    Lifecycle, Message, ModelCall, ModelReply, ModelRequest, Part, RecordedError, SinkError, Start,
-    ToolCall, ToolResult, Usage, async_trait,
+    Lifecycle, Message, ModelCall, ModelReply, ModelRequest, Part, RecordedError, Signal,
+    SinkError, Start, ToolCall, ToolResult, Usage, async_trait,
 };
 use mainspring_transport_grpc::{GrpcConnector, LinkOptions, ServeOptions};
 use mainspring_wire::v1;
@@ -66,53 +66,67 @@ async fn t05_host_owned_kinds() {
     }
 }
 
-/// A sink that takes its time, as one that records does.
-#[derive(Default)]
-struct Slow(Recorder);
+/// A sink that takes nothing until it is let go.
+struct Gated {
+    recorder: Recorder,
+    go: Signal<()>,
+}
 
 #[async_trait]
-impl EventSink for Slow {
+impl EventSink for Gated {
     async fn model(&self, request: ModelRequest) -> Result<ModelReply, SinkError> {
-        self.0.model(request).await
+        self.recorder.model(request).await
     }
 
     async fn output(&self, text: String) -> Result<(), SinkError> {
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-        self.0.output(text).await
+        self.go.wait().await;
+        self.recorder.output(text).await
     }
 
     async fn tool_call(&self, call: ToolCall) -> Result<ToolResult, SinkError> {
-        self.0.tool_call(call).await
+        self.recorder.tool_call(call).await
     }
 
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {
-        self.0.report(result).await
+        self.recorder.report(result).await
     }
 
     async fn usage(&self, usage: Usage) -> Result<(), SinkError> {
-        self.0.usage(usage).await
+        self.recorder.usage(usage).await
     }
 }
 
-/// Small frames that come faster than they are recorded make the harness wait;
-/// they do not cost the connection.
+/// Small frames that come faster than they are recorded wait their turn; they
+/// do not cost the connection.
 #[tokio::test]
-async fn a_flood_of_small_outputs_is_slowed_down() {
-    const OUTPUTS: usize = 20_000;
-    let (address, _) = serve_raw(move |mut frames: Frames, out: Events| async move {
-        frames.message().await.unwrap().unwrap();
-        for _ in 0..OUTPUTS {
-            let _ = out.send(Ok(event(EventBody::Output(Some(Message::assistant("")))))).await;
+async fn a_flood_of_small_outputs_waits() {
+    const OUTPUTS: usize = 3_000;
+    let go = Signal::default();
+    let sent = go.clone();
+    let (address, _) = serve_raw(move |mut frames: Frames, out: Events| {
+        let sent = sent.clone();
+        async move {
+            frames.message().await.unwrap().unwrap();
+            for _ in 0..OUTPUTS {
+                let _ = out.send(Ok(event(EventBody::Output(Some(Message::assistant("")))))).await;
+                // Each goes out in a frame of its own, as other servers send them.
+                for _ in 0..8 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            sent.set(());
+            let _ = out.send(Ok(completed())).await;
         }
-        let _ = out.send(Ok(completed())).await;
     })
     .await;
     let connection = connect(&address).await;
-    let sink = Arc::new(Slow::default());
-    connection.harness().run(start(), Arc::clone(&sink) as Arc<_>).await.unwrap();
-    assert_eq!(sink.0.calls().len(), OUTPUTS);
+    let sink = Arc::new(Gated { recorder: Recorder::default(), go });
+    let harness = connection.harness();
+    let run = harness.run(start(), Arc::clone(&sink) as Arc<_>);
+    // A lost connection would leave the sink waiting.
+    let ran = tokio::time::timeout(Duration::from_secs(60), run).await;
+    ran.expect("the connection holds").unwrap();
+    assert_eq!(sink.recorder.calls().len(), OUTPUTS);
 }
 
 #[tokio::test]
