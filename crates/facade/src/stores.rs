@@ -94,7 +94,7 @@ impl StoreFactory for RedbFactory {
 
     fn open(&self, rest: &str, options: KvOptions) -> Result<Arc<dyn EventLog>, LogError> {
         let config = mainspring_store_redb::RedbConfig::at(rest);
-        Ok(Arc::new(mainspring_store_redb::RedbStore::open(&config, options)?))
+        Ok(Arc::new(mainspring_store_redb::open_store(&config, options)?))
     }
 }
 

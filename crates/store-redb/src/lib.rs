@@ -10,4 +10,4 @@ mod store;
 
 pub use config::RedbConfig;
 pub use engine::RedbEngine;
-pub use store::RedbStore;
+pub use store::{RedbStore, open_store};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainspring_conformance::{log_store, log_store_conformance};
 use mainspring_eventlog::{EventLog, KvOptions, Limits};
-use mainspring_store_redb::{RedbConfig, RedbStore};
+use mainspring_store_redb::{RedbConfig, RedbStore, open_store};
 use tempfile::TempDir;
 
 struct Subject {
@@ -19,7 +19,7 @@ fn open(dir: &TempDir) -> Arc<RedbStore> {
     limits.batch_bytes_max = 256 << 10;
     limits.batch_records_max = 300;
     let options = KvOptions { limits, ..KvOptions::default() };
-    Arc::new(RedbStore::open(&RedbConfig::at(dir.path().join("s.redb")), options).unwrap())
+    Arc::new(open_store(&RedbConfig::at(dir.path().join("s.redb")), options).unwrap())
 }
 
 impl Subject {

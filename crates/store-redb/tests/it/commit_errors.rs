@@ -135,7 +135,7 @@ async fn cached_pages_of_a_failed_sync_would_lie() {
         let disk = FaultyDisk::new(seed);
         let shared = disk.clone();
         let engine = RedbEngine::with_backends(1 << 20, move || Ok(shared.backend()));
-        let log = RedbStore::over(engine.unwrap(), Default::default()).unwrap();
+        let log = RedbStore::open(engine.unwrap(), Default::default()).unwrap();
         let (uid, at) = filled(&log, "s", 3).await;
         disk.set_fault(DiskFault::Nth(DiskOp::Sync, 1));
         let (after, _) = settle(&log, &uid, at, "under fault").await;
@@ -161,7 +161,7 @@ async fn a_failed_read_does_not_close_the_store() {
         // Without a cache each read goes to the disk.
         let shared = disk.clone();
         let engine = RedbEngine::with_backends(0, move || Ok(shared.backend())).unwrap();
-        let log = RedbStore::over(engine, Default::default()).unwrap();
+        let log = RedbStore::open(engine, Default::default()).unwrap();
         disk.set_fault(DiskFault::Nth(DiskOp::Read, nth));
         let first = read_all(&log, &uid).await;
         if let Err(error) = first {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use mainspring_api::{Fence, Head, SessionUid};
 use mainspring_eventlog::{Batch, KvOptions, LogError};
-use mainspring_store_redb::{RedbConfig, RedbEngine, RedbStore};
+use mainspring_store_redb::{RedbConfig, RedbEngine, RedbStore, open_store};
 use mainspring_testkit::{FaultyDisk, sample};
 
 pub(crate) fn open(path: &Path) -> Result<RedbStore, LogError> {
-    RedbStore::open(&RedbConfig::at(path), KvOptions::default())
+    open_store(&RedbConfig::at(path), KvOptions::default())
 }
 
 /// A store on `disk`, whose engine drops cached pages before it opens again.
@@ -19,7 +19,7 @@ pub(crate) fn open_on(disk: &FaultyDisk, reopen_max: Duration) -> Result<RedbSto
         shared.drop_caches();
         Ok(shared.backend())
     })?;
-    RedbStore::over(engine, KvOptions { reopen_max, ..KvOptions::default() })
+    RedbStore::open(engine, KvOptions { reopen_max, ..KvOptions::default() })
 }
 
 pub(crate) fn text_batch(base: Head, text: &str) -> Batch {

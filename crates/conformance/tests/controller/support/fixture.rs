@@ -16,7 +16,7 @@ use mainspring_eventlog::{
     EventLog, ImportRecord, ImportRow, KvOptions, KvStore, Level, MemoryEngine, NewRecord,
     NewSession, SessionRow, StoredRecord, mint_any,
 };
-use mainspring_store_redb::{RedbConfig, RedbStore};
+use mainspring_store_redb::{RedbConfig, open_store};
 use mainspring_testkit::{SeededEntropy, read_all, sample, verify_all};
 use mainspring_transport_grpc::{GrpcConnector, Listener, ServeOptions, serve_harness};
 use tempfile::TempDir;
@@ -62,7 +62,7 @@ impl Fixture {
             }
             Kept::Redb => {
                 let config = RedbConfig::at(dir.path().join("journal.redb"));
-                Arc::new(RedbStore::open(&config, KvOptions::default()).unwrap())
+                Arc::new(open_store(&config, KvOptions::default()).unwrap())
             }
         };
         let fixture = Self {
