@@ -20,11 +20,16 @@ pub enum Space {
     Notes,
     /// Imports that are not published yet.
     Staging,
+    /// Whose records a session shows, by the name that they are kept under and
+    /// the name of the session's own.
+    Children,
+    /// Small named rows, by kind and name.
+    Named,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Meta,
         Self::Rows,
         Self::Records,
@@ -32,6 +37,8 @@ impl Space {
         Self::Order,
         Self::Notes,
         Self::Staging,
+        Self::Children,
+        Self::Named,
     ];
 
     /// Its stable name on disk.
@@ -45,6 +52,8 @@ impl Space {
             Self::Order => "order",
             Self::Notes => "notes",
             Self::Staging => "staging",
+            Self::Children => "children",
+            Self::Named => "named",
         }
     }
 }
@@ -95,6 +104,18 @@ pub trait KvWrite: KvRead {
     fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), EngineError>;
 }
 
+/// What an engine takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineUsage {
+    /// Bytes of its files; 0 for one that has none.
+    pub disk_bytes: u64,
+    /// Bytes of the keys and values that are there.
+    pub live_bytes: u64,
+    /// Bytes of its files that a compaction would give back, as far as the
+    /// engine can tell.
+    pub dead_bytes: u64,
+}
+
 /// Whether a transaction is to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
@@ -127,4 +148,7 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Whether commits are durable and reads may touch a disk.
     fn is_durable(&self) -> bool;
+
+    /// What it takes. May read all of it: for offline commands.
+    fn usage(&self) -> Result<EngineUsage, EngineError>;
 }

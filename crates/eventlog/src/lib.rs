@@ -37,13 +37,14 @@ mod tool_args;
 mod view;
 
 pub use chain::{Batch, ChainVerifier, NewRecord, StoredRecord, record_bytes, record_hash};
-pub use engine::{Engine, EngineError, Keep, KvRead, KvWrite, Space, Visit};
+pub use engine::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
 pub use error::LogError;
 pub use input_hash::{go_json_string, input_hash};
 pub use kv::{KvOptions, KvStore, SCHEMA_VERSION};
 pub use log::{
-    EventLog, FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, NewSession,
-    Page, PageKey, ReadLimit, RowPatch, SessionRow, Verified, mint_any,
+    EventLog, FenceRow, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery,
+    Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, NewSession, Page, PageKey, Purge,
+    ROW_KEY_BYTES_MAX, ReadLimit, RowKey, RowPatch, SessionRow, Verified, mint_any,
 };
 pub use memory::MemoryEngine;
 pub use spec_digest::{spec_bytes, spec_digest};

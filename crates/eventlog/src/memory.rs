@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use crate::engine::{Engine, EngineError, Keep, KvRead, KvWrite, Space, Visit};
+use crate::engine::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -129,5 +129,12 @@ impl Engine for MemoryEngine {
 
     fn is_durable(&self) -> bool {
         false
+    }
+
+    fn usage(&self) -> Result<EngineUsage, EngineError> {
+        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = spaces.0.iter().flatten();
+        let live_bytes = entries.map(|(key, value)| (key.len() + value.len()) as u64).sum();
+        Ok(EngineUsage { live_bytes, ..EngineUsage::default() })
     }
 }

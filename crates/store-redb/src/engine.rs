@@ -3,11 +3,14 @@
 use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use mainspring_api::{Clock, report};
-use mainspring_eventlog::{Engine, EngineError, Keep, KvRead, KvWrite, LogError, Space, Visit};
+use mainspring_eventlog::{
+    Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, Space, Visit,
+};
 use redb::{
     Database, DatabaseError, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
     ReadableTable, StorageBackend, Table, TableError, WriteTransaction,
@@ -26,6 +29,8 @@ type Bytes = &'static [u8];
 /// until [`Engine::reopen`] has opened the file again.
 pub struct RedbEngine {
     note: Option<HolderNote>,
+    /// The file, where there is one.
+    path: Option<PathBuf>,
     database: RwLock<Option<Database>>,
     failed: AtomicBool,
     again: Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>,
@@ -47,11 +52,12 @@ impl RedbEngine {
         let note = HolderNote::write(&path, clock.now())
             .inspect_err(|error| tracing::warn!(%error, "no holder note beside the store"))
             .ok();
+        let file = path.clone();
         let again = move || {
             drop_cached_pages(&path)?;
             open(&path, cache_bytes, Empty::Refuse)
         };
-        Ok(Self::of(note, database, again))
+        Ok(Self::of(note, Some(file), database, again))
     }
 
     /// An engine over backends that `backend` makes: one now, and one for each
@@ -67,16 +73,18 @@ impl RedbEngine {
         let again = move || builder(cache_bytes).create_with_backend(backend()?);
         let database =
             guarded("open", &again).map_err(|error| unavailable("open".to_owned(), error))?;
-        Ok(Self::of(None, database, again))
+        Ok(Self::of(None, None, database, again))
     }
 
     fn of(
         note: Option<HolderNote>,
+        path: Option<PathBuf>,
         database: Database,
         again: impl Fn() -> Result<Database, DatabaseError> + Send + Sync + 'static,
     ) -> Self {
         Self {
             note,
+            path,
             database: RwLock::new(Some(database)),
             failed: AtomicBool::new(false),
             again: Box::new(again),
@@ -174,6 +182,27 @@ impl Engine for RedbEngine {
 
     fn is_durable(&self) -> bool {
         true
+    }
+
+    fn usage(&self) -> Result<EngineUsage, EngineError> {
+        self.with(|database| {
+            let stats = guarded("measure", || {
+                let txn = database.begin_write()?;
+                let stats = txn.stats()?;
+                txn.abort()?;
+                Ok::<_, redb::Error>(stats)
+            })?;
+            let allocated = stats.allocated_pages() * stats.page_size() as u64;
+            let disk_bytes = match &self.path {
+                None => allocated,
+                Some(path) => std::fs::metadata(path)
+                    .map_err(|error| EngineError::of("look at the file", error))?
+                    .len(),
+            };
+            let live_bytes = stats.stored_bytes();
+            let dead_bytes = disk_bytes.saturating_sub(live_bytes + stats.metadata_bytes());
+            Ok(EngineUsage { disk_bytes, live_bytes, dead_bytes })
+        })
     }
 }
 

@@ -9,8 +9,9 @@ use mainspring_api::{
     AppendId, BoxStream, Event, Fence, Head, Outcome, Seq, SessionUid, StoreId, async_trait,
 };
 use mainspring_eventlog::{
-    Batch, EventLog, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, LogError,
-    NewSession, Page, ReadLimit, RowPatch, SessionRow, StoredRecord, Verified,
+    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
+    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
+    Verified,
 };
 
 /// Just before the operation, or once it is durable and not yet answered.
@@ -336,6 +337,26 @@ impl EventLog for CutStore {
         records: BoxStream<'static, Result<ImportRecord, LogError>>,
     ) -> Result<SessionRow, LogError> {
         self.through(CutOp::Import, self.inner.import(id, row, records)).await
+    }
+
+    async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
+        self.inner.staged(id).await
+    }
+
+    fn follow(&self) -> Option<&dyn Follow> {
+        self.inner.follow()
+    }
+
+    fn rows(&self) -> Option<&dyn NamedRows> {
+        self.inner.rows()
+    }
+
+    fn purge(&self) -> Option<&dyn Purge> {
+        self.inner.purge()
+    }
+
+    fn liveness(&self) -> Option<&dyn Liveness> {
+        self.inner.liveness()
     }
 
     async fn annotate(

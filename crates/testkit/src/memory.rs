@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainspring_eventlog::{Engine, EngineError, Keep, KvRead, KvWrite, MemoryEngine};
+use mainspring_eventlog::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, MemoryEngine};
 
 /// Clones share one [`MemoryEngine`], so that a test can open a second store
 /// on it after the first was dropped, and look at what it holds.
@@ -31,5 +31,9 @@ impl Engine for SharedMemory {
 
     fn is_durable(&self) -> bool {
         self.0.is_durable()
+    }
+
+    fn usage(&self) -> Result<EngineUsage, EngineError> {
+        self.0.usage()
     }
 }

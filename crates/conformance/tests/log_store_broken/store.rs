@@ -8,8 +8,9 @@ use mainspring_api::{
     AppendId, BoxStream, Event, Fence, Head, Seq, SessionUid, StoreId, async_trait,
 };
 use mainspring_eventlog::{
-    Batch, EventLog, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, LogError,
-    NewSession, Page, ReadLimit, RowPatch, SessionRow, StoredRecord, Verified,
+    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
+    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
+    Verified,
 };
 use mainspring_testkit::{read_all, sample};
 
@@ -332,6 +333,26 @@ impl EventLog for Broken {
             }
             answer => answer.map(|row| self.row(row)),
         }
+    }
+
+    async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
+        self.inner.staged(self.id(id)).await
+    }
+
+    fn follow(&self) -> Option<&dyn Follow> {
+        self.inner.follow()
+    }
+
+    fn rows(&self) -> Option<&dyn NamedRows> {
+        self.inner.rows()
+    }
+
+    fn purge(&self) -> Option<&dyn Purge> {
+        self.inner.purge()
+    }
+
+    fn liveness(&self) -> Option<&dyn Liveness> {
+        self.inner.liveness()
     }
 
     async fn annotate(

@@ -311,7 +311,7 @@ impl<E: Engine> EventLog for KvStore<E> {
     ) -> Result<SessionRow, LogError> {
         // Records are kept under a name of the import's own: the uid may stand
         // in the last line only, and nobody can see them before that.
-        let store = SessionUid::new(&format!("import-{id}")).expect("hex fits a uid");
+        let store = staged_name(id);
         let imported = self.import_staged(id, &store, row, records).await;
         if imported.is_err() {
             // Whatever was staged by this call goes; a later open removes the
@@ -319,6 +319,11 @@ impl<E: Engine> EventLog for KvStore<E> {
             self.unstage(id, &store).await;
         }
         imported
+    }
+
+    async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
+        let store = staged_name(id);
+        self.read(move |kv| read::staged_head(kv, &store)).await
     }
 
     async fn annotate(
@@ -338,6 +343,11 @@ impl<E: Engine> EventLog for KvStore<E> {
         };
         self.write(op).await.map(drop)
     }
+}
+
+/// The name that the records of an import are kept under.
+fn staged_name(id: AppendId) -> SessionUid {
+    SessionUid::new(&format!("import-{id}")).expect("hex fits a uid")
 }
 
 impl<E: Engine> KvStore<E> {

@@ -96,6 +96,21 @@ pub(super) fn records(
     Ok(out)
 }
 
+/// The head of what an import staged under `store` and did not publish yet.
+pub(super) fn staged_head(kv: &dyn KvRead, store: &SessionUid) -> Result<Head, OpError> {
+    let marker = kv.get(Space::Staging, &keys::row(store))?;
+    if marker.is_none_or(|marker| super::ops::is_published(&marker)) {
+        return Ok(Head::EMPTY);
+    }
+    let prefix = keys::session_prefix(store);
+    let mut head = Ok(Head::EMPTY);
+    kv.scan(Space::Records, &prefix, &keys::after(&prefix), &mut |key, value| {
+        head = keys::decode_record(key_seq(key), value).map(|record| record.head());
+        if head.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(head?)
+}
+
 /// Adds the notes that were made after the records were written.
 fn add_notes(
     kv: &dyn KvRead,

@@ -1,6 +1,7 @@
 //! The contract of a log store.
 
 mod import;
+mod parts;
 mod types;
 
 use std::fmt;
@@ -8,6 +9,9 @@ use std::fmt;
 use async_trait::async_trait;
 use mainspring_api::{AppendId, BoxStream, Event, Fence, Head, Seq, SessionUid, StoreId};
 
+pub use parts::{
+    Follow, Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, Purge, ROW_KEY_BYTES_MAX, RowKey,
+};
 pub use types::{
     FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, NewSession, Page, PageKey,
     ReadLimit, RowPatch, SessionRow, Verified,
@@ -181,9 +185,12 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     /// Stages `records`, verifies them, and publishes the session in one step.
     ///
     /// # Guarantees
-    /// On any error nothing is visible. Uid, create time, fences and notes are
-    /// kept; the fence starts at the highest one that was imported. A row that
-    /// comes with the head takes the place of `row`.
+    /// - On any error nothing is visible. Uid, create time, fences and notes are
+    ///   kept; the fence starts at the highest one that was imported. A row that
+    ///   comes with the head takes the place of `row`.
+    /// - When the stream fails or the process dies, what was staged is kept, and
+    ///   the same `id` goes on with it: the stream starts at the first record
+    ///   again, or after [`EventLog::staged`]. Records that are refused are not kept.
     ///
     /// # Errors
     /// `AlreadyExists`; `Tampered` at the first bad record, or when the last
@@ -194,6 +201,13 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
         row: ImportRow,
         records: BoxStream<'static, Result<ImportRecord, LogError>>,
     ) -> Result<SessionRow, LogError>;
+
+    /// How much of the import `id` is staged: an import of that id goes on from
+    /// there. [`Head::EMPTY`] when nothing is, or when it is published.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn staged(&self, id: AppendId) -> Result<Head, LogError>;
 
     /// Adds a note to a record, once, under the fence in force.
     ///
@@ -208,6 +222,26 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
         key: &str,
         value: &str,
     ) -> Result<(), LogError>;
+
+    /// Following journals as they grow, where the store can.
+    fn follow(&self) -> Option<&dyn Follow> {
+        None
+    }
+
+    /// Small named rows, where the store has them.
+    fn rows(&self) -> Option<&dyn NamedRows> {
+        None
+    }
+
+    /// Dropping the records of deleted sessions, where the store can.
+    fn purge(&self) -> Option<&dyn Purge> {
+        None
+    }
+
+    /// Signs of life, where more than one process writes.
+    fn liveness(&self) -> Option<&dyn Liveness> {
+        None
+    }
 }
 
 /// How often [`mint_any`] repeats its compare-and-swap.
