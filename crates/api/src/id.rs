@@ -389,6 +389,12 @@ impl AppendId {
     pub fn from_hex(text: &str) -> Result<Self, IdError> {
         Ok(Self(unhex::<16>("append id", text)?))
     }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
 }
 
 impl fmt::Display for AppendId {

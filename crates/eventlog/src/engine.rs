@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 /// One ordered keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -148,6 +149,14 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Whether commits are durable and reads may touch a disk.
     fn is_durable(&self) -> bool;
+
+    /// Copies the durable state aside, before it is changed to a newer form.
+    /// Returns where the copy is; `None` for an engine that keeps nothing.
+    ///
+    /// # Guarantees
+    /// The copy is whole and durable when this returns; an older one of the
+    /// same label stays as it is.
+    fn backup(&self, label: &str) -> Result<Option<PathBuf>, EngineError>;
 
     /// What it takes. May read all of it: for offline commands.
     fn usage(&self) -> Result<EngineUsage, EngineError>;

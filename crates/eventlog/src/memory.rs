@@ -1,6 +1,7 @@
 //! An engine in memory, for tests and for hosts that keep nothing.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use crate::engine::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
@@ -129,6 +130,10 @@ impl Engine for MemoryEngine {
 
     fn is_durable(&self) -> bool {
         false
+    }
+
+    fn backup(&self, _label: &str) -> Result<Option<PathBuf>, EngineError> {
+        Ok(None)
     }
 
     fn usage(&self) -> Result<EngineUsage, EngineError> {

@@ -19,7 +19,7 @@ use redb::{
 use crate::config::RedbConfig;
 use crate::error::{guarded, is_latched, unavailable};
 use crate::holder::HolderNote;
-use crate::open::{Empty, builder, drop_cached_pages, first_open, open, table};
+use crate::open::{Empty, builder, copy_aside, drop_cached_pages, first_open, open, table};
 
 type Bytes = &'static [u8];
 
@@ -182,6 +182,18 @@ impl Engine for RedbEngine {
 
     fn is_durable(&self) -> bool {
         true
+    }
+
+    fn backup(&self, label: &str) -> Result<Option<PathBuf>, EngineError> {
+        let Some(path) = &self.path else {
+            return Ok(None);
+        };
+        // Closed while it is copied, so that the copy opens without a repair.
+        let mut guard = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        close(&mut guard);
+        let copied = copy_aside(path, label);
+        *guard = Some(guarded("open again", &self.again)?);
+        copied.map(Some).map_err(|error| EngineError::of("copy the file aside", error))
     }
 
     fn usage(&self) -> Result<EngineUsage, EngineError> {

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainspring_eventlog::{LogError, SCHEMA_VERSION, Space};
@@ -40,6 +40,23 @@ pub(crate) fn first_open(path: &Path, cache_bytes: usize) -> Result<Database, Lo
         Err(error) => return Err(io_failed("look at", path, error)),
     }
     opened(path, || open(path, cache_bytes, Empty::Initialise))
+}
+
+/// Copies a closed file to `<path>.<label>`, whole and durable or not at all.
+/// A copy of that name stays as it is: it is the older one.
+pub(crate) fn copy_aside(path: &Path, label: &str) -> io::Result<PathBuf> {
+    let copy = with_suffix(path, &format!(".{label}"));
+    if copy.exists() {
+        return Ok(copy);
+    }
+    let partial = with_suffix(path, &format!(".{label}.partial"));
+    // Also the mode is copied.
+    fs::copy(path, &partial)?;
+    File::open(&partial)?.sync_all()?;
+    fs::rename(&partial, &copy)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(copy)
 }
 
 /// What to do with a file of no bytes.

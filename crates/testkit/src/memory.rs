@@ -1,5 +1,6 @@
 //! A memory engine that outlives the store on it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainspring_eventlog::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, MemoryEngine};
@@ -31,6 +32,10 @@ impl Engine for SharedMemory {
 
     fn is_durable(&self) -> bool {
         self.0.is_durable()
+    }
+
+    fn backup(&self, label: &str) -> Result<Option<PathBuf>, EngineError> {
+        self.0.backup(label)
     }
 
     fn usage(&self) -> Result<EngineUsage, EngineError> {

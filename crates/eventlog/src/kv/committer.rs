@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
-use mainspring_api::{Clock, Outcome, SessionUid};
+use mainspring_api::{Clock, Outcome, SessionUid, Timestamp};
 
-use super::ops::{self, Op, OpError, Reply, Rows, Transaction, settled};
+use super::follow::Followers;
+use super::ops::{self, Op, OpError, Reply, Rows, Staged, Transaction, settled};
+use crate::canonical::rfc3339;
 use crate::engine::{Engine, EngineError, Keep, Space};
 use crate::error::LogError;
 use crate::log::Limits;
@@ -27,6 +29,8 @@ const ROUND_OPS_MAX: usize = 1_024;
 const ROUND_BYTES_MAX: usize = 32 << 20;
 /// How long a round waits for callers that were active in the last one.
 const GATHER_MAX: Duration = Duration::from_micros(60);
+/// How long what an import staged is kept for it to go on.
+const STAGED_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 pub(super) struct Job {
     op: Op,
@@ -38,6 +42,7 @@ pub(super) struct Job {
 pub(super) struct Shared<E> {
     pub(super) engine: E,
     pub(super) limits: Limits,
+    pub(super) followers: Followers,
     clock: Arc<dyn Clock>,
     reopen_max: Duration,
     rows: Mutex<Rows>,
@@ -57,6 +62,7 @@ impl<E: Engine> Shared<E> {
         Self {
             engine,
             limits,
+            followers: Followers::default(),
             clock,
             reopen_max,
             rows: Mutex::default(),
@@ -74,35 +80,35 @@ impl<E: Engine> Shared<E> {
         Ok(())
     }
 
-    /// Removes what imports staged that never published, as when a process died.
+    /// Removes what imports staged and did not go on with for a long time.
     pub(super) fn remove_staged(&self) -> Result<(), LogError> {
-        let mut uids = Vec::new();
-        let failed = |error: EngineError| {
-            LogError::unavailable(format!("staged imports: {}", mainspring_api::report(&error)))
+        let before = self.clock.now().unix_nanos().saturating_sub(STAGED_MAX.as_nanos() as i64);
+        let old = |staged: &Staged| match staged {
+            Staged::Open(open) => open.touched.unix_nanos() < before,
+            Staged::Left => true,
+            Staged::Published(_) => false,
         };
+        let mut stores = Vec::new();
         self.engine
             .read(&mut |kv| {
                 kv.scan(Space::Staging, &[], &[0xff], &mut |key, marker| {
-                    if ops::is_published(marker) {
-                        return ControlFlow::Continue(());
-                    }
-                    uids.push(String::from_utf8_lossy(key).into_owned());
+                    let store = std::str::from_utf8(key).ok().and_then(|s| SessionUid::new(s).ok());
+                    stores.extend(store.filter(|_| old(&ops::staged_in(marker))));
                     ControlFlow::Continue(())
                 })
             })
-            .map_err(failed)?;
-        for uid in uids.iter().filter_map(|uid| SessionUid::new(uid).ok()) {
-            loop {
-                let (reply, mut answer) = oneshot::channel();
-                self.round(vec![Job { op: Op::Unstage { id: None, uid: uid.clone() }, reply }]);
-                match answer.try_recv() {
-                    Ok(Some(Ok(Reply::More))) => {}
-                    Ok(Some(Err(error))) => return Err(error),
-                    _ => break,
-                }
-            }
+            .map_err(super::engine_failed)?;
+        for store in stores {
+            while matches!(self.run_now(Op::Unstage { store: store.clone() })?, Reply::More) {}
         }
         Ok(())
+    }
+
+    /// Runs one operation on this thread, before the committer has started.
+    fn run_now(&self, op: Op) -> Result<Reply, LogError> {
+        let (reply, mut answer) = oneshot::channel();
+        self.round(vec![Job { op, reply }]);
+        answer.try_recv().ok().flatten().unwrap_or(Ok(Reply::Done))
     }
 
     /// Runs one round and answers its callers.
@@ -122,8 +128,7 @@ impl<E: Engine> Shared<E> {
         let committed = self.engine.write(&mut |kv| {
             answers.clear();
             rows.abort();
-            let mut txn =
-                Transaction { kv, rows: &mut rows, limits: &self.limits, now, wrote: false };
+            let mut txn = Transaction::new(kv, &mut rows, &self.limits, now);
             for job in &jobs {
                 answers.push(match txn.apply(&job.op) {
                     Ok(reply) => Ok(reply),
@@ -137,10 +142,24 @@ impl<E: Engine> Shared<E> {
             Ok(()) => {
                 rows.commit();
                 for (job, answer) in jobs.into_iter().zip(answers) {
+                    if answer.is_ok() {
+                        self.tell(&job.op, now);
+                    }
                     let _ = job.reply.send(answer);
                 }
             }
             Err(error) => self.recover(&mut rows, jobs, &error),
+        }
+    }
+
+    /// Tells those who follow a session what was committed.
+    fn tell(&self, op: &Op, now: Timestamp) {
+        match op {
+            Op::Append { id, session, fence, batch } => self.followers.committed(session, || {
+                ops::stored_as(batch, *id, *fence, &rfc3339(now)).collect::<Vec<_>>()
+            }),
+            Op::Bury { session, .. } => self.followers.changed(session),
+            _ => {}
         }
     }
 
@@ -155,10 +174,11 @@ impl<E: Engine> Shared<E> {
             let answer = if open { self.judge(rows, &job.op) } else { Err(unknown(error)) };
             let _ = job.reply.send(answer);
         }
+        self.followers.all_changed();
     }
 
     /// What the reopened log says about an operation whose commit failed.
-    fn judge(&self, rows: &Rows, op: &Op) -> Result<Reply, LogError> {
+    fn judge(&self, rows: &mut Rows, op: &Op) -> Result<Reply, LogError> {
         let mut verdict = None;
         let read = self.engine.read(&mut |kv| {
             verdict = Some(match settled(kv, rows, op) {

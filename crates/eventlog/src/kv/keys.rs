@@ -51,6 +51,30 @@ pub(super) fn note(uid: &SessionUid, seq: Seq, name: &str) -> Vec<u8> {
     key
 }
 
+/// That `child` shows records of `store`.
+pub(super) fn child(store: &SessionUid, child: &SessionUid) -> Vec<u8> {
+    let mut key = session_prefix(store);
+    key.extend_from_slice(child.as_str().as_bytes());
+    key
+}
+
+/// That the session whose records are kept under `store` was purged.
+pub(super) fn buried(store: &SessionUid) -> Vec<u8> {
+    session_prefix(store)
+}
+
+pub(super) fn kind_prefix(kind: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(kind.len() + 32);
+    terminated(&mut key, kind);
+    key
+}
+
+pub(super) fn named(kind: &str, name: &str) -> Vec<u8> {
+    let mut key = kind_prefix(kind);
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
 pub(super) fn project_prefix(project: &str) -> Vec<u8> {
     // A project is free text: its length keeps one from being another's prefix.
     let mut key = (project.len() as u64).to_be_bytes().to_vec();
@@ -78,10 +102,15 @@ pub(super) fn order_parts(key: &[u8], prefix: usize) -> Option<(Timestamp, Sessi
 
 const RECORD_FORMAT: u8 = 1;
 
-/// `format, fence, hash, has_prev, prev_hash?, notes length, notes, canonical`.
-pub(super) fn encode_record(record: &StoredRecord, fence: Fence, notes: &Notes) -> Vec<u8> {
-    let notes = encode_notes(notes);
-    let mut out = Vec::with_capacity(record.canonical.len() + notes.len() + 80);
+/// `format, fence, hash, has_prev, prev_hash?, notes length, notes, canonical`;
+/// `own` are notes of the store, which take the place of others of their name.
+pub(super) fn encode_record(record: &StoredRecord, fence: Fence, own: &[(&str, &str)]) -> Vec<u8> {
+    let given = record.notes.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let given = given.filter(|(key, _)| own.iter().all(|(name, _)| name != key));
+    let mut notes: Vec<(&str, &str)> = own.iter().copied().chain(given).collect();
+    notes.sort_unstable();
+    let notes_bytes: usize = notes.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
+    let mut out = Vec::with_capacity(record.canonical.len() + notes_bytes + 80);
     out.push(RECORD_FORMAT);
     out.extend_from_slice(&fence.get().to_be_bytes());
     out.extend_from_slice(record.hash.as_bytes());
@@ -92,9 +121,15 @@ pub(super) fn encode_record(record: &StoredRecord, fence: Fence, notes: &Notes) 
             out.extend_from_slice(hash.as_bytes());
         }
     }
-    let length = u32::try_from(notes.len()).expect("notes are far below 4 GiB");
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(&notes);
+    let length = |bytes: usize, out: &mut Vec<u8>| {
+        let bytes = u32::try_from(bytes).expect("notes are far below 4 GiB");
+        out.extend_from_slice(&bytes.to_be_bytes());
+    };
+    length(notes_bytes, &mut out);
+    for text in notes.iter().flat_map(|(key, value)| [key, value]) {
+        length(text.len(), &mut out);
+        out.extend_from_slice(text.as_bytes());
+    }
     out.extend_from_slice(&record.canonical);
     out
 }
@@ -134,16 +169,6 @@ fn try_decode_record(seq: Seq, value: &[u8]) -> Option<StoredRecord> {
 }
 
 /// Length-prefixed pairs; most records have one or two.
-fn encode_notes(notes: &Notes) -> Vec<u8> {
-    let mut out = Vec::new();
-    for text in notes.iter().flat_map(|(key, value)| [key, value]) {
-        let length = u32::try_from(text.len()).expect("notes are far below 4 GiB");
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(text.as_bytes());
-    }
-    out
-}
-
 fn decode_notes(mut rest: &[u8]) -> Option<Notes> {
     let mut next = || -> Option<Option<String>> {
         if rest.is_empty() {

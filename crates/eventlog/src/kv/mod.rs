@@ -4,40 +4,43 @@
 //! settling and group commit are the same for all and live here.
 
 mod committer;
+mod fold;
+mod follow;
+mod import;
 mod keys;
+mod migrate;
 mod ops;
+mod parts;
 mod read;
 mod row;
 mod verify;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt as _, stream};
+use futures_util::stream;
 use mainspring_api::{
     AppendId, BoxStream, Clock, Entropy, Event, Fence, Head, OsEntropy, Outcome, Seq, SessionUid,
     StoreId, SystemClock,
 };
 
 use crate::chain::{Batch, StoredRecord};
-use crate::engine::{Engine, EngineError, Keep, KvRead, Space};
+use crate::engine::{Engine, EngineError, KvRead};
 use crate::error::LogError;
 use crate::log::{
-    EventLog, Holder, ImportCheck, ImportRecord, ImportRow, Level, Limits, ListQuery, NewSession,
-    Page, ReadLimit, RowPatch, SessionRow, Verified,
+    EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, NamedRows,
+    NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, Verified,
 };
-use crate::view::SessionView;
 use committer::{Committer, Shared};
-use ops::{Op, OpError, Publish, Reply};
+use ops::{Op, OpError, Reply};
 use verify::Verification;
 
 /// The version of the stored form that this build writes and reads.
-pub const SCHEMA_VERSION: u64 = 1;
-
-/// Canonical bytes that an import stages in one transaction.
-const STAGE_BYTES_MAX: usize = 1 << 20;
+///
+/// 1: version 0.1.0. 2: whose records a fork shows can be looked up, imports go
+/// on where they stopped, records can be purged, named rows.
+pub const SCHEMA_VERSION: u64 = 2;
 
 /// How a store runs.
 #[derive(Debug, Clone)]
@@ -71,17 +74,29 @@ pub struct KvStore<E: Engine> {
     store_id: StoreId,
 }
 
+impl<E: Engine> Drop for KvStore<E> {
+    fn drop(&mut self) {
+        self.shared.followers.close();
+    }
+}
+
 impl<E: Engine> KvStore<E> {
     /// Opens the store that `engine` holds, or creates it in an empty engine.
     ///
     /// # Errors
     /// - [`LogError::UnsupportedSchema`] for a store of a newer version, before anything is written.
     /// - [`LogError::Unavailable`] when the engine fails.
+    ///
+    /// A store of an older version is copied aside and then migrated.
     pub fn open(engine: E, options: KvOptions) -> Result<Self, LogError> {
         let KvOptions { limits, clock, entropy, reopen_max } = options;
-        let store_id = match stored_identity(&engine)? {
-            Some(id) => id,
-            None => initialise(&engine, &StoreId::random(&*entropy))?,
+        let store_id = match migrate::identity(&engine)? {
+            Some((id, SCHEMA_VERSION)) => id,
+            Some((id, older)) => {
+                migrate::migrate(&engine, older)?;
+                id
+            }
+            None => migrate::initialise(&engine, &StoreId::random(&*entropy))?,
         };
         let shared = Arc::new(Shared::new(engine, limits, clock, reopen_max));
         shared.remove_staged()?;
@@ -147,40 +162,6 @@ fn engine_failed(error: EngineError) -> LogError {
         outcome: Outcome::NotApplied,
         source: error.source.map(Arc::from),
     }
-}
-
-fn stored_identity(engine: &impl Engine) -> Result<Option<StoreId>, LogError> {
-    let mut meta = (None, None);
-    engine
-        .read(&mut |kv| {
-            meta = (kv.get(Space::Meta, b"schema")?, kv.get(Space::Meta, b"store_id")?);
-            Ok(())
-        })
-        .map_err(engine_failed)?;
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-    let corrupt = |what: &str| LogError::Corrupt { what: what.to_owned() };
-    let (Some(schema), id) = meta else {
-        return Ok(None);
-    };
-    let found: u64 = text(schema)
-        .and_then(|schema| schema.parse().ok())
-        .ok_or_else(|| corrupt("schema version"))?;
-    if found > SCHEMA_VERSION {
-        return Err(LogError::UnsupportedSchema { found, supported: SCHEMA_VERSION });
-    }
-    let id = id.and_then(text).and_then(|id| StoreId::new(&id).ok());
-    id.map(Some).ok_or_else(|| corrupt("store id"))
-}
-
-fn initialise(engine: &impl Engine, id: &StoreId) -> Result<StoreId, LogError> {
-    engine
-        .write(&mut |kv| {
-            kv.put(Space::Meta, b"schema", SCHEMA_VERSION.to_string().as_bytes())?;
-            kv.put(Space::Meta, b"store_id", id.as_str().as_bytes())?;
-            Ok(Keep::Yes)
-        })
-        .map_err(engine_failed)?;
-    Ok(id.clone())
 }
 
 macro_rules! answer {
@@ -296,7 +277,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         let uid = parent.clone();
         // Records never change, so the fold at `at` can be taken off the committer.
         let view = self
-            .read(move |kv| read::view_at(kv, &read::load_row(kv, &uid)?, at))
+            .read(move |kv| fold::view_at(kv, &read::load_row(kv, &uid)?, at))
             .await
             .map(Box::new)?;
         let op = Op::Fork { id, parent: parent.clone(), at, view, children };
@@ -309,21 +290,30 @@ impl<E: Engine> EventLog for KvStore<E> {
         row: ImportRow,
         records: BoxStream<'static, Result<ImportRecord, LogError>>,
     ) -> Result<SessionRow, LogError> {
-        // Records are kept under a name of the import's own: the uid may stand
-        // in the last line only, and nobody can see them before that.
-        let store = staged_name(id);
-        let imported = self.import_staged(id, &store, row, records).await;
-        if imported.is_err() {
-            // Whatever was staged by this call goes; a later open removes the
-            // rest if this process dies first.
-            self.unstage(id, &store).await;
-        }
-        imported
+        import::run(self, id, row, records).await
     }
 
     async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
-        let store = staged_name(id);
-        self.read(move |kv| read::staged_head(kv, &store)).await
+        let store = import::staged_name(id);
+        self.read(move |kv| {
+            Ok(match ops::staged(kv, &store)? {
+                Some(ops::Staged::Open(open)) => open.view.head,
+                _ => Head::EMPTY,
+            })
+        })
+        .await
+    }
+
+    fn follow(&self) -> Option<&dyn Follow> {
+        Some(self)
+    }
+
+    fn rows(&self) -> Option<&dyn NamedRows> {
+        Some(self)
+    }
+
+    fn purge(&self) -> Option<&dyn Purge> {
+        Some(self)
     }
 
     async fn annotate(
@@ -342,72 +332,5 @@ impl<E: Engine> EventLog for KvStore<E> {
             value: value.to_owned(),
         };
         self.write(op).await.map(drop)
-    }
-}
-
-/// The name that the records of an import are kept under.
-fn staged_name(id: AppendId) -> SessionUid {
-    SessionUid::new(&format!("import-{id}")).expect("hex fits a uid")
-}
-
-impl<E: Engine> KvStore<E> {
-    async fn import_staged(
-        &self,
-        id: AppendId,
-        store: &SessionUid,
-        mut row: ImportRow,
-        mut records: BoxStream<'static, Result<ImportRecord, LogError>>,
-    ) -> Result<SessionRow, LogError> {
-        let stage = |records| Op::Stage { id, uid: store.clone(), records };
-        let mut check = ImportCheck::new();
-        let mut view = SessionView::default();
-        let mut table = HashMap::new();
-        let (mut page, mut bytes) = (Vec::new(), 0);
-        // Shows whether this very import is done already.
-        if let Reply::Row(published) = self.write(stage(Vec::new())).await? {
-            return Ok(*published);
-        }
-        while let Some(item) = records.next().await {
-            let item = item?;
-            if let ImportRecord::Head(_, Some(named)) = &item {
-                row = (**named).clone();
-            }
-            let Some((record, event)) = check.check(item)? else { continue };
-            let size = record.canonical.len();
-            if size > self.shared.limits.event_bytes_max {
-                return Err(LogError::TooLarge {
-                    what: "event",
-                    bytes: size as u64,
-                    bytes_max: self.shared.limits.event_bytes_max as u64,
-                });
-            }
-            view.apply(&event, record.head(), size, &mut table)?;
-            // A record costs more than its canonical bytes: count it at its worst.
-            bytes +=
-                size + 256 + record.notes.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-            page.push(record);
-            if bytes >= STAGE_BYTES_MAX {
-                self.write(stage(std::mem::take(&mut page))).await?;
-                bytes = 0;
-            }
-        }
-        self.write(stage(page)).await?;
-        debug_assert_eq!(view.head, check.head());
-        let (store, fence) = (store.clone(), check.fence_max);
-        let op = Op::Publish(Box::new(Publish { id, store, row, view, table, fence }));
-        answer!(self.write(op).await, Row).map(|row| *row)
-    }
-
-    async fn unstage(&self, id: AppendId, uid: &SessionUid) {
-        loop {
-            match self.write(Op::Unstage { id: Some(id), uid: uid.clone() }).await {
-                Ok(Reply::More) => {}
-                Ok(_) => return,
-                Err(error) => {
-                    tracing::warn!(session = %uid, error = %error, "staged records are left");
-                    return;
-                }
-            }
-        }
     }
 }

@@ -1,18 +1,16 @@
 //! Reading rows, records and lists from a consistent view.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use mainspring_api::{Event, ExecutionId, Head, Seq, SessionUid};
+use mainspring_api::{Seq, SessionUid};
 
 use super::keys;
 use super::ops::OpError;
-use super::row::{KvRow, Segment};
+use super::row::KvRow;
 use crate::chain::StoredRecord;
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
 use crate::log::{ListQuery, Page, PageKey, ReadLimit, SessionRow};
-use crate::view::{ExecutionView, SessionView};
 
 /// Rows that one list call looks at before it returns a short page.
 const SCAN_ROWS_MAX: usize = 10_000;
@@ -36,8 +34,19 @@ pub(super) fn keys_of(
     prefix: &[u8],
     max: usize,
 ) -> Result<Vec<Vec<u8>>, EngineError> {
+    keys_within(kv, space, prefix, &keys::after(prefix), max)
+}
+
+/// Up to `max` keys of a range.
+pub(super) fn keys_within(
+    kv: &dyn KvRead,
+    space: Space,
+    from: &[u8],
+    to: &[u8],
+    max: usize,
+) -> Result<Vec<Vec<u8>>, EngineError> {
     let mut keys = Vec::new();
-    kv.scan(space, prefix, &keys::after(prefix), &mut |key, _| {
+    kv.scan(space, from, to, &mut |key, _| {
         keys.push(key.to_vec());
         if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
@@ -51,6 +60,9 @@ pub(super) fn records(
     from: Seq,
     limit: ReadLimit,
 ) -> Result<Vec<StoredRecord>, OpError> {
+    if row.row.purged {
+        return Err(LogError::Deleted(row.row.session.uid.clone()).into());
+    }
     let head = row.row.view.head.seq;
     let mut from = from.max(Seq::new(1));
     let mut out: Vec<StoredRecord> = Vec::new();
@@ -96,21 +108,6 @@ pub(super) fn records(
     Ok(out)
 }
 
-/// The head of what an import staged under `store` and did not publish yet.
-pub(super) fn staged_head(kv: &dyn KvRead, store: &SessionUid) -> Result<Head, OpError> {
-    let marker = kv.get(Space::Staging, &keys::row(store))?;
-    if marker.is_none_or(|marker| super::ops::is_published(&marker)) {
-        return Ok(Head::EMPTY);
-    }
-    let prefix = keys::session_prefix(store);
-    let mut head = Ok(Head::EMPTY);
-    kv.scan(Space::Records, &prefix, &keys::after(&prefix), &mut |key, value| {
-        head = keys::decode_record(key_seq(key), value).map(|record| record.head());
-        if head.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    Ok(head?)
-}
-
 /// Adds the notes that were made after the records were written.
 fn add_notes(
     kv: &dyn KvRead,
@@ -135,92 +132,9 @@ fn add_notes(
     })
 }
 
-/// Visits the decoded records `from..=to` of a session, in order.
-fn each_event(
-    kv: &dyn KvRead,
-    row: &KvRow,
-    from: Seq,
-    to: Seq,
-    mut visit: impl FnMut(StoredRecord, Event) -> Result<(), OpError>,
-) -> Result<(), OpError> {
-    let mut next = from;
-    while next <= to {
-        let page = records(kv, row, next, ReadLimit::default())?;
-        if page.is_empty() {
-            return Err(LogError::Corrupt { what: format!("record {next} is missing") }.into());
-        }
-        for record in page.into_iter().take_while(|record| record.seq <= to) {
-            next = record.seq.next();
-            let event = record.event()?;
-            visit(record, event)?;
-        }
-    }
-    Ok(())
-}
-
-/// The view of one execution within a range of inherited records, wherever its
-/// ancestors keep them.
-pub(super) fn refold_execution(
-    kv: &dyn KvRead,
-    segments: &[Segment],
-    id: &ExecutionId,
-    (from, to): (Seq, Seq),
-) -> Result<Option<ExecutionView>, OpError> {
-    let mut events = Vec::new();
-    let mut failed = None;
-    let mut from = from;
-    for Segment { uid, upto } in segments {
-        let upto = to.min(Seq::new(*upto));
-        if from > upto {
-            continue;
-        }
-        let range = (keys::record(uid, from), keys::record(uid, upto.next()));
-        kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
-            let seq = key_seq(key);
-            match keys::decode_record(seq, value).and_then(|record| record.event()) {
-                Ok(event) if event.execution_id.as_ref() == Some(id) => events.push((seq, event)),
-                Ok(_) => {}
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
-            }
-            ControlFlow::Continue(())
-        })?;
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
-        from = upto.next();
-    }
-    Ok(ExecutionView::refold(id, events.iter().map(|(seq, event)| (*seq, event))))
-}
-
 /// The position at the end of a record's key.
-fn key_seq(key: &[u8]) -> Seq {
+pub(super) fn key_seq(key: &[u8]) -> Seq {
     key.last_chunk::<8>().map_or(Seq::ZERO, |seq| Seq::new(u64::from_be_bytes(*seq)))
-}
-
-/// The view of a session as it was at `at`.
-pub(super) fn view_at(kv: &dyn KvRead, row: &KvRow, at: Head) -> Result<SessionView, OpError> {
-    let view = &row.row.view;
-    if at.seq > view.head.seq {
-        return Err(LogError::Invalid("the position is beyond the head").into());
-    }
-    if at.seq == view.head.seq {
-        return if at == view.head { Ok(view.clone()) } else { Err(moved(at, view.head)) };
-    }
-    let mut folded = SessionView::default();
-    let mut table: HashMap<ExecutionId, ExecutionView> = HashMap::new();
-    if at.seq > Seq::ZERO {
-        each_event(kv, row, Seq::new(1), at.seq, |record, event| {
-            Ok(folded.apply(&event, record.head(), record.canonical.len(), &mut table)?)
-        })?;
-    }
-    if folded.head == at { Ok(folded) } else { Err(moved(at, folded.head)) }
-}
-
-fn moved(expected: Head, head: Head) -> OpError {
-    LogError::Conflict { expected, head }.into()
 }
 
 /// A page of rows.
@@ -236,7 +150,7 @@ pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> 
     let mut page = Page::default();
     let mut scanned = 0;
     loop {
-        let order = keys_between(kv, &from, &end, wanted)?;
+        let order = keys_within(kv, Space::Order, &from, &end, wanted)?;
         for key in &order {
             scanned += 1;
             let Some((_, uid)) = keys::order_parts(key, prefix.len()) else { continue };
@@ -264,20 +178,6 @@ fn just_after(key: &[u8]) -> Vec<u8> {
     let mut next = key.to_vec();
     next.push(0);
     next
-}
-
-fn keys_between(
-    kv: &dyn KvRead,
-    from: &[u8],
-    to: &[u8],
-    max: usize,
-) -> Result<Vec<Vec<u8>>, EngineError> {
-    let mut keys = Vec::new();
-    kv.scan(Space::Order, from, to, &mut |key, _| {
-        keys.push(key.to_vec());
-        if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    Ok(keys)
 }
 
 /// A row of a list. One damaged row never fails the list.

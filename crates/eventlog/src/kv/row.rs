@@ -2,6 +2,7 @@
 //!
 //! Domain types carry no serde, so this module mirrors them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use mainspring_api::{
@@ -69,7 +70,7 @@ impl KvRow {
     }
 
     pub(super) fn decode(uid: &SessionUid, bytes: &[u8]) -> Result<Self, LogError> {
-        serde_json::from_slice::<StoredRow>(bytes)
+        serde_json::from_slice::<StoredRow<'_>>(bytes)
             .ok()
             .and_then(StoredRow::into_row)
             .ok_or_else(|| LogError::Corrupt { what: format!("row of session {uid}") })
@@ -81,7 +82,7 @@ pub(super) fn encode_execution(view: &ExecutionView) -> Vec<u8> {
 }
 
 pub(super) fn decode_execution(bytes: &[u8]) -> Result<ExecutionView, LogError> {
-    serde_json::from_slice::<StoredExecution>(bytes)
+    serde_json::from_slice::<StoredExecution<'_>>(bytes)
         .ok()
         .and_then(StoredExecution::into_view)
         .ok_or_else(|| LogError::Corrupt { what: "execution table".to_owned() })
@@ -107,67 +108,71 @@ mod text {
 }
 
 type Map = BTreeMap<String, String>;
+type Text<'a> = Cow<'a, str>;
 
 #[derive(Serialize, Deserialize)]
-struct StoredRow {
-    uid: String,
-    project: String,
-    name: String,
-    harness: String,
-    model: String,
-    labels: Map,
-    annotations: Map,
-    origin: Option<(String, String, String, Map)>,
-    identity: Option<(String, String, String)>,
-    owner: Option<(String, String)>,
+struct StoredRow<'a> {
+    uid: Text<'a>,
+    project: Text<'a>,
+    name: Text<'a>,
+    harness: Text<'a>,
+    model: Text<'a>,
+    labels: Cow<'a, Map>,
+    annotations: Cow<'a, Map>,
+    origin: Option<(Text<'a>, Text<'a>, Text<'a>, Cow<'a, Map>)>,
+    identity: Option<(Text<'a>, Text<'a>, Text<'a>)>,
+    owner: Option<(Text<'a>, Text<'a>)>,
     version: u64,
     created: (i64, u32),
     updated: (i64, u32),
     fence: u64,
-    holder: Option<(String, String)>,
+    holder: Option<(Text<'a>, Text<'a>)>,
     since: Option<(i64, u32)>,
-    parent: Option<(String, u64)>,
+    parent: Option<(Text<'a>, u64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    store: Option<String>,
-    segments: Vec<Segment>,
-    ops: Ops,
-    view: StoredView,
+    store: Option<Text<'a>>,
+    segments: Cow<'a, [Segment]>,
+    ops: Cow<'a, Ops>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    purged: bool,
+    view: StoredView<'a>,
 }
 
+/// The fold of a journal.
 #[derive(Serialize, Deserialize)]
-struct StoredView {
+pub(super) struct StoredView<'a> {
     #[serde(with = "text")]
     head: Head,
     bytes: u64,
     executions: u64,
-    latest: Option<StoredExecution>,
+    latest: Option<StoredExecution<'a>>,
     legacy: Option<StoredLegacy>,
     last_fork: Option<u64>,
-    last_suspend: Option<(u64, String, String, bool, bool)>,
-    instance: Option<(String, u64, String)>,
+    last_suspend: Option<(u64, Text<'a>, Text<'a>, bool, bool)>,
+    instance: Option<(Text<'a>, u64, Text<'a>)>,
     compute: u8,
     deleted: bool,
     usage: (i64, i64, i64),
-    legacy_fault: Option<(u64, String)>,
-    evidence_fault: Option<(u64, String)>,
+    legacy_fault: Option<(u64, Text<'a>)>,
+    evidence_fault: Option<(u64, Text<'a>)>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredExecution {
-    id: String,
+struct StoredExecution<'a> {
+    id: Text<'a>,
     first: u64,
     last: u64,
-    start: Option<(u64, Option<i64>, String, String, String)>,
+    start: Option<(u64, Option<i64>, Text<'a>, Text<'a>, Text<'a>)>,
     inputs: u64,
     end: Option<(u64, Option<u8>)>,
     error: Option<u64>,
-    gate: Option<StoredGate>,
+    gate: Option<StoredGate<'a>>,
     unanswered: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredGate {
-    id: String,
+struct StoredGate<'a> {
+    id: Text<'a>,
     call: u64,
     request: Option<u64>,
     decision: Option<(u64, bool)>,
@@ -217,37 +222,52 @@ const fn time_in((seconds, nanos): (i64, u32)) -> Timestamp {
     Timestamp { seconds, nanos }
 }
 
-impl From<&KvRow> for StoredRow {
-    fn from(kv: &KvRow) -> Self {
-        let SessionRow { session: s, version, create_time, update_time, fence, parent, view } =
-            &kv.row;
+impl<'a> From<&'a KvRow> for StoredRow<'a> {
+    fn from(kv: &'a KvRow) -> Self {
+        let SessionRow {
+            session: s,
+            version,
+            create_time,
+            update_time,
+            fence,
+            parent,
+            purged,
+            view,
+        } = &kv.row;
         Self {
-            uid: s.uid.to_string(),
-            project: s.project.clone(),
-            name: s.name.clone(),
-            harness: s.harness.clone(),
-            model: s.model.clone(),
-            labels: s.labels.clone(),
-            annotations: s.annotations.clone(),
-            origin: s.origin.clone().map(|o| (o.source, o.subject, o.uri, o.attributes)),
-            identity: s.identity.clone().map(|i| (i.principal, i.issuer, i.subject)),
-            owner: s.owner.clone().map(|o| (o.issuer, o.subject)),
+            uid: s.uid.as_str().into(),
+            project: (&s.project).into(),
+            name: (&s.name).into(),
+            harness: (&s.harness).into(),
+            model: (&s.model).into(),
+            labels: Cow::Borrowed(&s.labels),
+            annotations: Cow::Borrowed(&s.annotations),
+            origin: s.origin.as_ref().map(|o| {
+                let attributes = Cow::Borrowed(&o.attributes);
+                ((&o.source).into(), (&o.subject).into(), (&o.uri).into(), attributes)
+            }),
+            identity: s
+                .identity
+                .as_ref()
+                .map(|i| ((&i.principal).into(), (&i.issuer).into(), (&i.subject).into())),
+            owner: s.owner.as_ref().map(|o| ((&o.issuer).into(), (&o.subject).into())),
             version: *version,
             created: time_out(*create_time),
             updated: time_out(*update_time),
             fence: fence.fence.get(),
-            holder: fence.holder.clone().map(|h| (h.id, h.name)),
+            holder: fence.holder.as_ref().map(|h| ((&h.id).into(), (&h.name).into())),
             since: fence.since.map(time_out),
-            parent: parent.as_ref().map(|(uid, seq)| (uid.to_string(), seq.get())),
-            store: (kv.store != s.uid).then(|| kv.store.to_string()),
-            segments: kv.segments.clone(),
-            ops: kv.ops.clone(),
+            parent: parent.as_ref().map(|(uid, seq)| (uid.as_str().into(), seq.get())),
+            store: (kv.store != s.uid).then(|| kv.store.as_str().into()),
+            segments: Cow::Borrowed(&kv.segments),
+            ops: Cow::Borrowed(&kv.ops),
+            purged: *purged,
             view: StoredView::from(view),
         }
     }
 }
 
-impl StoredRow {
+impl StoredRow<'_> {
     fn into_row(self) -> Option<KvRow> {
         let parent = match self.parent {
             Some((parent, seq)) => Some((SessionUid::new(&parent).ok()?, Seq::new(seq))),
@@ -258,50 +278,59 @@ impl StoredRow {
             Some(store) => SessionUid::new(&store).ok()?,
             None => uid.clone(),
         };
+        let owned = Cow::into_owned;
         Some(KvRow {
             store,
             row: SessionRow {
                 session: NewSession {
                     uid,
-                    project: self.project,
-                    name: self.name,
-                    harness: self.harness,
-                    model: self.model,
-                    labels: self.labels,
-                    annotations: self.annotations,
+                    project: owned(self.project),
+                    name: owned(self.name),
+                    harness: owned(self.harness),
+                    model: owned(self.model),
+                    labels: self.labels.into_owned(),
+                    annotations: self.annotations.into_owned(),
                     origin: self.origin.map(|(source, subject, uri, attributes)| Origin {
-                        source,
-                        subject,
-                        uri,
-                        attributes,
+                        source: owned(source),
+                        subject: owned(subject),
+                        uri: owned(uri),
+                        attributes: attributes.into_owned(),
                     }),
                     identity: self.identity.map(|(principal, issuer, subject)| IdentityRef {
-                        principal,
-                        issuer,
-                        subject,
+                        principal: owned(principal),
+                        issuer: owned(issuer),
+                        subject: owned(subject),
                     }),
-                    owner: self.owner.map(|(issuer, subject)| Owner { issuer, subject }),
+                    owner: self.owner.map(|(issuer, subject)| Owner {
+                        issuer: owned(issuer),
+                        subject: owned(subject),
+                    }),
                 },
                 version: self.version,
                 create_time: time_in(self.created),
                 update_time: time_in(self.updated),
                 fence: FenceRow {
                     fence: Fence::new(self.fence),
-                    holder: self.holder.map(|(id, name)| Holder { id, name }),
+                    holder: self
+                        .holder
+                        .map(|(id, name)| Holder { id: owned(id), name: owned(name) }),
                     since: self.since.map(time_in),
                 },
                 parent,
+                purged: self.purged,
                 view: self.view.into_view()?,
             },
-            segments: self.segments,
-            ops: self.ops,
+            segments: self.segments.into_owned(),
+            ops: self.ops.into_owned(),
         })
     }
 }
 
-impl From<&SessionView> for StoredView {
-    fn from(v: &SessionView) -> Self {
-        let fault = |fault: &Option<Fault>| fault.clone().map(|f| (f.seq.get(), f.what));
+impl<'a> From<&'a SessionView> for StoredView<'a> {
+    fn from(v: &'a SessionView) -> Self {
+        let fault = |fault: &'a Option<Fault>| {
+            fault.as_ref().map(|f| (f.seq.get(), Cow::from(f.what.as_str())))
+        };
         Self {
             head: v.head,
             bytes: v.bytes,
@@ -318,10 +347,13 @@ impl From<&SessionView> for StoredView {
                 failed: l.failed,
             }),
             last_fork: seq_out(v.last_fork),
-            last_suspend: v.last_suspend.clone().map(|SuspendView { seq, snapshot: s }| {
-                (seq.get(), s.local, s.external_uri, s.memory, s.sealed)
+            last_suspend: v.last_suspend.as_ref().map(|SuspendView { seq, snapshot: s }| {
+                (seq.get(), (&s.local).into(), (&s.external_uri).into(), s.memory, s.sealed)
             }),
-            instance: v.instance.clone().map(|i| (i.instance, i.seq.get(), i.harness)),
+            instance: v
+                .instance
+                .as_ref()
+                .map(|i| ((&i.instance).into(), i.seq.get(), (&i.harness).into())),
             compute: v.compute_state as u8,
             deleted: v.deletion == DeletionState::Pending,
             usage: (v.usage.input_tokens, v.usage.output_tokens, v.usage.reasoning_tokens),
@@ -331,14 +363,14 @@ impl From<&SessionView> for StoredView {
     }
 }
 
-impl StoredView {
-    fn into_view(self) -> Option<SessionView> {
+impl StoredView<'_> {
+    pub(super) fn into_view(self) -> Option<SessionView> {
         let latest = match self.latest {
             Some(latest) => Some(latest.into_view()?),
             None => None,
         };
-        let fault = |fault: Option<(u64, String)>| {
-            fault.map(|(seq, what)| Fault { seq: Seq::new(seq), what })
+        let fault = |fault: Option<(u64, Text<'_>)>| {
+            fault.map(|(seq, what)| Fault { seq: Seq::new(seq), what: what.into_owned() })
         };
         let (input_tokens, output_tokens, reasoning_tokens) = self.usage;
         Some(SessionView {
@@ -357,16 +389,15 @@ impl StoredView {
                 failed: l.failed,
             }),
             last_fork: seq_in(self.last_fork),
-            last_suspend: self.last_suspend.map(|(seq, local, external_uri, memory, sealed)| {
-                SuspendView {
-                    seq: Seq::new(seq),
-                    snapshot: SnapshotRef { local, external_uri, memory, sealed },
-                }
+            last_suspend: self.last_suspend.map(|(seq, local, uri, memory, sealed)| {
+                let (local, external_uri) = (local.into_owned(), uri.into_owned());
+                let snapshot = SnapshotRef { local, external_uri, memory, sealed };
+                SuspendView { seq: Seq::new(seq), snapshot }
             }),
             instance: self.instance.map(|(instance, seq, harness)| InstanceView {
-                instance,
+                instance: instance.into_owned(),
                 seq: Seq::new(seq),
-                harness,
+                harness: harness.into_owned(),
             }),
             compute_state: ComputeState::ALL
                 .get(usize::from(self.compute))
@@ -380,21 +411,22 @@ impl StoredView {
     }
 }
 
-impl From<&ExecutionView> for StoredExecution {
-    fn from(v: &ExecutionView) -> Self {
+impl<'a> From<&'a ExecutionView> for StoredExecution<'a> {
+    fn from(v: &'a ExecutionView) -> Self {
         Self {
-            id: v.id.to_string(),
+            id: v.id.as_str().into(),
             first: v.first_seq.get(),
             last: v.last_seq.get(),
-            start: v
-                .start
-                .clone()
-                .map(|s| (s.seq.get(), s.input_count, s.harness, s.harness_version, s.model)),
+            start: v.start.as_ref().map(|s| {
+                let harness = (&s.harness).into();
+                let version = (&s.harness_version).into();
+                (s.seq.get(), s.input_count, harness, version, (&s.model).into())
+            }),
             inputs: v.inputs,
             end: end_out(v.end),
             error: seq_out(v.trailing_error),
-            gate: v.gate.clone().map(|g| StoredGate {
-                id: g.call_id,
+            gate: v.gate.as_ref().map(|g| StoredGate {
+                id: (&g.call_id).into(),
                 call: g.call.get(),
                 request: seq_out(g.request),
                 decision: g.decision.map(|(seq, approved)| (seq.get(), approved)),
@@ -405,20 +437,24 @@ impl From<&ExecutionView> for StoredExecution {
     }
 }
 
-impl StoredExecution {
+impl StoredExecution<'_> {
     fn into_view(self) -> Option<ExecutionView> {
         Some(ExecutionView {
             id: ExecutionId::new(&self.id).ok()?,
             first_seq: Seq::new(self.first),
             last_seq: Seq::new(self.last),
-            start: self.start.map(|(seq, input_count, harness, harness_version, model)| {
-                StartView { seq: Seq::new(seq), input_count, harness, harness_version, model }
+            start: self.start.map(|(seq, input_count, harness, version, model)| StartView {
+                seq: Seq::new(seq),
+                input_count,
+                harness: harness.into_owned(),
+                harness_version: version.into_owned(),
+                model: model.into_owned(),
             }),
             inputs: self.inputs,
             end: end_in(self.end),
             trailing_error: seq_in(self.error),
             gate: self.gate.map(|g| GateView {
-                call_id: g.id,
+                call_id: g.id.into_owned(),
                 call: Seq::new(g.call),
                 request: seq_in(g.request),
                 decision: g.decision.map(|(seq, approved)| (Seq::new(seq), approved)),

@@ -1,6 +1,6 @@
 //! Checking an import as it comes.
 
-use mainspring_api::{Event, EventBody, Fence, Head};
+use mainspring_api::{Event, EventBody, Head};
 
 use super::ImportRecord;
 use crate::canonical;
@@ -12,12 +12,12 @@ use crate::error::LogError;
 pub(crate) struct ImportCheck {
     chain: ChainVerifier,
     ended: bool,
-    pub(crate) fence_max: Fence,
 }
 
 impl ImportCheck {
-    pub(crate) const fn new() -> Self {
-        Self { chain: ChainVerifier::after(Head::EMPTY), ended: false, fence_max: Fence::NONE }
+    /// Checks what follows `head`.
+    pub(crate) const fn after(head: Head) -> Self {
+        Self { chain: ChainVerifier::after(head), ended: false }
     }
 
     pub(crate) const fn head(&self) -> Head {
@@ -36,7 +36,6 @@ impl ImportCheck {
             ImportRecord::Record(record) => {
                 self.chain.check(&record)?;
                 bounded(&record)?;
-                self.fence_max = self.fence_max.max(record.fence);
                 let event = record.event()?;
                 bounded_names(&event)?;
                 // A form that we would not write ourselves could not be served

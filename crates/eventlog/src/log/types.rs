@@ -147,6 +147,8 @@ pub struct SessionRow {
     pub fence: FenceRow,
     /// The parent that it was forked from, and where.
     pub parent: Option<(SessionUid, Seq)>,
+    /// Whether its records were dropped: then this row is all that is left.
+    pub purged: bool,
     /// The fold of its journal.
     pub view: SessionView,
 }

@@ -70,20 +70,14 @@ impl ExecutionView {
         }
     }
 
-    /// Folds this execution alone out of records of its session, in order.
-    pub(crate) fn refold<'a>(
-        id: &ExecutionId,
-        records: impl IntoIterator<Item = (Seq, &'a Event)>,
-    ) -> Option<Self> {
-        let mut view: Option<Self> = None;
-        for (seq, event) in records {
-            if event.execution_id.as_ref() == Some(id) {
-                let view = view.get_or_insert_with(|| Self::new(id.clone(), seq));
-                // What is ill-formed was reported when the prefix was folded.
-                let _ = view.apply(seq, event);
-            }
+    /// Folds one more record of a session into the view of this execution
+    /// alone; those of others change nothing.
+    pub(crate) fn refold(view: &mut Option<Self>, id: &ExecutionId, seq: Seq, event: &Event) {
+        if event.execution_id.as_ref() == Some(id) {
+            let view = view.get_or_insert_with(|| Self::new(id.clone(), seq));
+            // What is ill-formed was reported when the journal was folded.
+            let _ = view.apply(seq, event);
         }
-        view
     }
 
     /// Folds one record of this execution; an `Err` says what is ill-formed.

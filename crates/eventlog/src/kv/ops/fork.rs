@@ -2,9 +2,12 @@
 
 use mainspring_api::{AppendId, DeletionState, Event, Head, Seq, SessionUid};
 
-use super::{Reply, Result, Transaction};
+use super::append::{Stamp, write_batch};
+use super::{Reply, Result, Transaction, refuse_purged};
 use crate::chain::Batch;
+use crate::engine::Space;
 use crate::error::LogError;
+use crate::kv::keys;
 use crate::kv::row::{KvRow, Segment};
 use crate::log::{FenceRow, NewSession};
 use crate::view::SessionView;
@@ -22,11 +25,13 @@ impl Transaction<'_> {
             return Err(LogError::Invalid("a fork makes 1 to 128 children").into());
         }
         let parent_row = self.rows.load(self.kv, parent)?;
+        refuse_purged(parent_row)?;
         if parent_row.row.view.deletion == DeletionState::Pending
             || view.deletion == DeletionState::Pending
         {
             return Err(LogError::Deleted(parent.clone()).into());
         }
+        let segments = inherited(parent_row, at.seq);
         let mut batches = Vec::with_capacity(children.len());
         for (index, (child, marker)) in children.iter().enumerate() {
             self.refuse_taken(&child.uid)?;
@@ -40,18 +45,38 @@ impl Transaction<'_> {
             self.limits.check(&batch)?;
             batches.push(batch);
         }
-        let segments = inherited(&parent_row, at.seq);
         let mut rows = Vec::with_capacity(children.len());
         for ((child, _), batch) in children.iter().zip(&batches) {
-            let mut kv = self.new_row(id, child)?;
-            kv.segments.clone_from(&segments);
-            kv.row.parent = Some((parent.clone(), at.seq));
-            kv.row.fence =
-                FenceRow { fence: KvRow::CHILD_FENCE, holder: None, since: Some(self.now) };
-            kv.row.view = view.clone();
-            rows.push(self.write_batch(kv, id, KvRow::CHILD_FENCE, batch)?);
+            rows.push(self.add_child(id, (parent, at), view, &segments, child, batch)?);
         }
         Ok(Reply::Rows(rows))
+    }
+
+    fn add_child(
+        &mut self,
+        id: AppendId,
+        (parent, at): (&SessionUid, Head),
+        view: &SessionView,
+        segments: &[Segment],
+        child: &NewSession,
+        batch: &Batch,
+    ) -> Result<crate::log::SessionRow> {
+        let fence = KvRow::CHILD_FENCE;
+        let mut row = self.new_row(id, child, self.now)?;
+        row.segments = segments.to_vec();
+        row.row.parent = Some((parent.clone(), at.seq));
+        row.row.fence = FenceRow { fence, holder: None, since: Some(self.now) };
+        row.row.view = view.clone();
+        for Segment { uid, upto } in segments {
+            let key = keys::child(uid, &row.store);
+            self.kv.put(Space::Children, &key, &upto.to_be_bytes())?;
+        }
+        let stamp = Stamp { id, fence, now: self.now, commit_time: &self.commit_time };
+        self.wrote = true;
+        write_batch(self.kv, &mut row, &stamp, batch)?;
+        let answer = row.row.clone();
+        self.rows.insert(row);
+        Ok(answer)
     }
 }
 

@@ -1,116 +1,167 @@
 //! Staging, publishing and removing imported records.
 
-use std::collections::HashMap;
+use mainspring_api::{AppendId, Event, Fence, Head, SessionUid, Timestamp};
+use serde::{Deserialize, Serialize};
 
-use mainspring_api::{AppendId, ExecutionId, Fence, SessionUid};
-
+use super::append::put_executions;
+use super::table::Table;
 use super::{Reply, Result, Transaction};
 use crate::chain::StoredRecord;
-use crate::engine::Space;
+use crate::engine::{KvRead, Space};
 use crate::error::LogError;
-use crate::kv::{keys, read, row};
+use crate::kv::row::StoredView;
+use crate::kv::{keys, read};
 use crate::log::ImportRow;
-use crate::view::{ExecutionView, SessionView};
-
-/// Makes staged records a session.
-#[derive(Debug)]
-pub(in crate::kv) struct Publish {
-    pub(in crate::kv) id: AppendId,
-    /// The name that they were staged under.
-    pub(in crate::kv) store: SessionUid,
-    pub(in crate::kv) row: ImportRow,
-    pub(in crate::kv) view: SessionView,
-    pub(in crate::kv) table: HashMap<ExecutionId, ExecutionView>,
-    pub(in crate::kv) fence: Fence,
-}
+use crate::view::SessionView;
 
 /// Starts the marker of an import that is done; the session's uid follows.
 const PUBLISHED: &str = "published:";
 
-/// Whether a staging marker is of an import that is done.
-pub(in crate::kv) fn is_published(marker: &[u8]) -> bool {
-    marker.starts_with(PUBLISHED.as_bytes())
+/// What became of an import so far.
+pub(in crate::kv) enum Staged {
+    /// It is under way.
+    Open(Box<OpenImport>),
+    /// It is a session now.
+    Published(SessionUid),
+    /// It was left by a version that could not go on with it.
+    Left,
 }
 
-/// The session that a staging marker was published as.
-fn published(marker: &[u8]) -> Option<SessionUid> {
-    let uid = std::str::from_utf8(marker).ok()?.strip_prefix(PUBLISHED)?;
-    SessionUid::new(uid).ok()
+/// An import under way.
+pub(in crate::kv) struct OpenImport {
+    /// The fold of what is staged.
+    pub(in crate::kv) view: SessionView,
+    /// The highest fence of it.
+    pub(in crate::kv) fence: Fence,
+    /// When it last went on.
+    pub(in crate::kv) touched: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredImport<'a> {
+    fence: u64,
+    touched: (i64, u32),
+    view: StoredView<'a>,
+}
+
+/// What is staged under `store`.
+pub(in crate::kv) fn staged(kv: &dyn KvRead, store: &SessionUid) -> Result<Option<Staged>> {
+    Ok(kv.get(Space::Staging, &keys::row(store))?.map(|marker| staged_in(&marker)))
+}
+
+/// What a marker says.
+pub(in crate::kv) fn staged_in(marker: &[u8]) -> Staged {
+    let text = std::str::from_utf8(marker).unwrap_or_default();
+    if let Some(uid) = text.strip_prefix(PUBLISHED).and_then(|uid| SessionUid::new(uid).ok()) {
+        return Staged::Published(uid);
+    }
+    let open = serde_json::from_slice::<StoredImport<'_>>(marker).ok().and_then(|stored| {
+        let (seconds, nanos) = stored.touched;
+        Some(Staged::Open(Box::new(OpenImport {
+            view: stored.view.into_view()?,
+            fence: Fence::new(stored.fence),
+            touched: Timestamp { seconds, nanos },
+        })))
+    });
+    open.unwrap_or(Staged::Left)
 }
 
 impl Transaction<'_> {
+    fn put_open(&mut self, store: &SessionUid, view: &SessionView, fence: Fence) -> Result<()> {
+        let stored = StoredImport {
+            fence: fence.get(),
+            touched: (self.now.seconds, self.now.nanos),
+            view: StoredView::from(view),
+        };
+        let value = serde_json::to_vec(&stored).expect("a view has only string keys");
+        self.wrote = true;
+        Ok(self.kv.put(Space::Staging, &keys::row(store), &value)?)
+    }
+
+    pub(super) fn begin_import(&mut self, store: &SessionUid) -> Result<Reply> {
+        match staged(self.kv, store)? {
+            Some(Staged::Published(uid)) => {
+                let row = self.rows.load(self.kv, &uid)?;
+                Ok(Reply::Row(Box::new(row.row.clone())))
+            }
+            Some(Staged::Open(open)) => Ok(Reply::Head(open.view.head)),
+            Some(Staged::Left) => Err(LogError::Corrupt { what: "staged import".into() }.into()),
+            None => {
+                self.put_open(store, &SessionView::default(), Fence::NONE)?;
+                Ok(Reply::Head(Head::EMPTY))
+            }
+        }
+    }
+
+    fn open_import(&self, store: &SessionUid, at: Head) -> Result<Box<OpenImport>> {
+        match staged(self.kv, store)? {
+            Some(Staged::Open(open)) if open.view.head == at => Ok(open),
+            _ => Err(LogError::Moved { what: "an import of the same id" }.into()),
+        }
+    }
+
     pub(super) fn stage(
+        &mut self,
+        store: &SessionUid,
+        after: Head,
+        records: &[(StoredRecord, Event)],
+    ) -> Result<Reply> {
+        let mut open = self.open_import(store, after)?;
+        let mut table = Table::of(self.kv, store, &[]);
+        for (record, event) in records {
+            table.fold(&mut open.view, event, record.head(), record.canonical.len())?;
+            open.fence = open.fence.max(record.fence);
+        }
+        let changed = table.changed;
+        put_executions(self.kv, store, &changed)?;
+        for (record, _) in records {
+            let value = keys::encode_record(record, record.fence, &[]);
+            self.kv.put(Space::Records, &keys::record(store, record.seq), &value)?;
+        }
+        self.put_open(store, &open.view, open.fence)?;
+        Ok(Reply::Head(open.view.head))
+    }
+
+    pub(super) fn publish(
         &mut self,
         id: AppendId,
         store: &SessionUid,
-        records: &[StoredRecord],
+        row: &ImportRow,
+        head: Head,
     ) -> Result<Reply> {
-        let marker = self.kv.get(Space::Staging, &keys::row(store))?;
-        if let Some(uid) = marker.as_deref().and_then(published) {
-            // This very import is done: its records are a session's now.
-            let row = self.rows.load(self.kv, &uid)?;
-            return Ok(Reply::Row(Box::new(row.row)));
-        }
-        self.wrote = true;
-        if marker.is_none() {
-            self.kv.put(Space::Staging, &keys::row(store), id.to_string().as_bytes())?;
-        }
-        for record in records {
-            let value = keys::encode_record(record, record.fence, &record.notes);
-            self.kv.put(Space::Records, &keys::record(store, record.seq), &value)?;
-        }
-        Ok(Reply::Done)
-    }
-
-    pub(super) fn publish(&mut self, publish: &Publish) -> Result<Reply> {
-        let Publish { id, store, row, view, table, fence } = publish;
         let uid = &row.session.uid;
         if row.session.project.is_empty() {
             return Err(LogError::Invalid("a session has no project").into());
         }
         self.refuse_taken(uid)?;
-        let marker = self.kv.get(Space::Staging, &keys::row(store))?;
-        if marker.as_deref() != Some(id.to_string().as_bytes()) {
-            return Err(LogError::Invalid("nothing was staged by this import").into());
-        }
+        let open = self.open_import(store, head)?;
+        let mut new = self.new_row(id, &row.session, row.create_time.unwrap_or(self.now))?;
+        new.store.clone_from(store);
+        new.row.parent.clone_from(&row.parent);
+        new.row.fence.fence = open.fence;
+        new.row.view = open.view;
         self.kv.put(Space::Staging, &keys::row(store), format!("{PUBLISHED}{uid}").as_bytes())?;
-        let created = row.create_time.unwrap_or(self.now);
-        let now = std::mem::replace(&mut self.now, created);
-        let mut kv = self.new_row(*id, &row.session)?;
-        self.now = now;
-        kv.store.clone_from(store);
-        kv.row.update_time = now;
-        kv.row.parent.clone_from(&row.parent);
-        kv.row.fence.fence = *fence;
-        kv.row.view.clone_from(view);
-        for execution in table.values() {
-            let key = keys::execution(store, &execution.id);
-            self.kv.put(Space::Executions, &key, &row::encode_execution(execution))?;
-        }
-        let answer = kv.row.clone();
-        self.save(kv)?;
-        Ok(Reply::Row(Box::new(answer)))
+        Ok(Reply::Row(Box::new(self.add(new)?)))
     }
 
-    pub(super) fn unstage(&mut self, id: Option<AppendId>, uid: &SessionUid) -> Result<Reply> {
+    pub(super) fn unstage(&mut self, store: &SessionUid) -> Result<Reply> {
         const KEYS_MAX: usize = 10_000;
-        let Some(marker) = self.kv.get(Space::Staging, &keys::row(uid))? else {
-            return Ok(Reply::Done);
-        };
-        if published(&marker).is_some() || id.is_some_and(|id| marker != id.to_string().as_bytes())
-        {
-            return Ok(Reply::Done);
+        match staged(self.kv, store)? {
+            None | Some(Staged::Published(_)) => return Ok(Reply::Done),
+            Some(Staged::Open(_) | Staged::Left) => {}
         }
-        let prefix = keys::session_prefix(uid);
-        let staged = read::keys_of(self.kv, Space::Records, &prefix, KEYS_MAX)?;
         self.wrote = true;
-        for key in &staged {
-            self.kv.delete(Space::Records, key)?;
+        let prefix = keys::session_prefix(store);
+        for space in [Space::Records, Space::Executions] {
+            let staged = read::keys_of(self.kv, space, &prefix, KEYS_MAX)?;
+            for key in &staged {
+                self.kv.delete(space, key)?;
+            }
+            if staged.len() == KEYS_MAX {
+                return Ok(Reply::More);
+            }
         }
-        if staged.len() == KEYS_MAX {
-            return Ok(Reply::More);
-        }
-        self.kv.delete(Space::Staging, &keys::row(uid))?;
+        self.kv.delete(Space::Staging, &keys::row(store))?;
         Ok(Reply::Done)
     }
 }

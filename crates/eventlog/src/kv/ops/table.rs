@@ -2,25 +2,44 @@
 
 use std::collections::HashMap;
 
-use mainspring_api::{ExecutionId, Seq, SessionUid};
+use mainspring_api::{Event, ExecutionId, Head, Seq, SessionUid};
 
 use super::{OpError, Result};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
 use crate::kv::row::{self, Segment};
-use crate::kv::{keys, read};
-use crate::view::{ExecutionTable, ExecutionView};
+use crate::kv::{fold, keys};
+use crate::view::{ExecutionTable, ExecutionView, SessionView};
 
 /// Executions of one session other than the latest, with what this transaction changes.
 pub(super) struct Table<'a> {
-    pub(super) kv: &'a dyn KvRead,
-    pub(super) uid: &'a SessionUid,
-    pub(super) segments: &'a [Segment],
+    kv: &'a dyn KvRead,
+    uid: &'a SessionUid,
+    segments: &'a [Segment],
     pub(super) changed: HashMap<ExecutionId, ExecutionView>,
-    pub(super) failed: Option<EngineError>,
+    failed: Option<EngineError>,
 }
 
-impl Table<'_> {
+impl<'a> Table<'a> {
+    pub(super) fn of(kv: &'a dyn KvRead, uid: &'a SessionUid, segments: &'a [Segment]) -> Self {
+        Self { kv, uid, segments, changed: HashMap::new(), failed: None }
+    }
+
+    /// Folds one more record into `view`. After an error it is folded in part.
+    pub(super) fn fold(
+        &mut self,
+        view: &mut SessionView,
+        event: &Event,
+        head: Head,
+        bytes: usize,
+    ) -> Result<()> {
+        let folded = view.apply(event, head, bytes, self);
+        match self.failed.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(folded?),
+        }
+    }
+
     fn find(&self, id: &ExecutionId) -> Result<Option<ExecutionView>> {
         if let Some(view) = self.changed.get(id) {
             return Ok(Some(view.clone()));
@@ -42,7 +61,7 @@ impl Table<'_> {
             }
             // The owner went on with this execution after the fork.
             let range = (view.first_seq, Seq::new(*upto));
-            return read::refold_execution(self.kv, self.segments, id, range);
+            return fold::refold_execution(self.kv, self.segments, id, range);
         }
         Ok(None)
     }

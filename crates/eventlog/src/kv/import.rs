@@ -1,0 +1,144 @@
+//! Importing: staging page by page, going on where it stopped, publishing.
+
+use futures_util::StreamExt as _;
+use mainspring_api::{AppendId, BoxStream, Event, Head, SessionUid};
+
+use super::KvStore;
+use super::ops::{Op, Reply};
+use crate::chain::StoredRecord;
+use crate::engine::Engine;
+use crate::error::LogError;
+use crate::log::{ImportCheck, ImportRecord, ImportRow, SessionRow};
+
+/// Bytes that an import stages in one transaction.
+const STAGE_BYTES_MAX: usize = 1 << 20;
+
+/// The name that the records of an import are kept under. The uid may stand in
+/// the last line only, and nobody can see them before that.
+pub(super) fn staged_name(id: AppendId) -> SessionUid {
+    SessionUid::new(&format!("import-{id}")).expect("hex fits a uid")
+}
+
+pub(super) async fn run<E: Engine>(
+    log: &KvStore<E>,
+    id: AppendId,
+    row: ImportRow,
+    records: BoxStream<'static, Result<ImportRecord, LogError>>,
+) -> Result<SessionRow, LogError> {
+    let store = staged_name(id);
+    let at = match log.write(Op::BeginImport { store: store.clone() }).await? {
+        Reply::Row(published) => return Ok(*published),
+        Reply::Head(head) => head,
+        other => unreachable!("an import begins otherwise: {other:?}"),
+    };
+    let import = Import { log, id, store: store.clone(), at };
+    let imported = import.run(row, records).await;
+    match &imported {
+        Ok(_) => {}
+        // The source or the store failed, not what was sent: it can go on.
+        Err(LogError::Unavailable { .. }) => {}
+        // Another call with this id goes on with it.
+        Err(LogError::Moved { .. }) => {}
+        Err(_) => unstage(log, &store).await,
+    }
+    imported
+}
+
+async fn unstage<E: Engine>(log: &KvStore<E>, store: &SessionUid) {
+    loop {
+        match log.write(Op::Unstage { store: store.clone() }).await {
+            Ok(Reply::More) => {}
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(%store, %error, "staged records are left");
+                return;
+            }
+        }
+    }
+}
+
+struct Import<'a, E: Engine> {
+    log: &'a KvStore<E>,
+    id: AppendId,
+    store: SessionUid,
+    /// How far it is staged.
+    at: Head,
+}
+
+impl<E: Engine> Import<'_, E> {
+    async fn run(
+        mut self,
+        mut row: ImportRow,
+        mut records: BoxStream<'static, Result<ImportRecord, LogError>>,
+    ) -> Result<SessionRow, LogError> {
+        let mut check: Option<ImportCheck> = None;
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        while let Some(item) = records.next().await {
+            let item = item?;
+            if let ImportRecord::Head(_, Some(named)) = &item {
+                row = (**named).clone();
+            }
+            let check = check.get_or_insert_with(|| self.check_from(&item));
+            let Some((record, event)) = check.check(item)? else { continue };
+            if record.seq <= self.at.seq {
+                self.expect_staged(&record)?;
+                continue;
+            }
+            bytes += self.size(&record)?;
+            page.push((record, event));
+            if bytes >= STAGE_BYTES_MAX {
+                self.stage(std::mem::take(&mut page)).await?;
+                bytes = 0;
+            }
+        }
+        let sent = check.map_or(Head::EMPTY, |check| check.head());
+        if sent.seq < self.at.seq {
+            return Err(LogError::Invalid("more of this import is staged than was sent again"));
+        }
+        if !page.is_empty() {
+            self.stage(page).await?;
+        }
+        let (id, store, row, head) = (self.id, self.store, Box::new(row), self.at);
+        match self.log.write(Op::Publish { id, store, row, head }).await? {
+            Reply::Row(row) => Ok(*row),
+            other => unreachable!("publishing answers otherwise: {other:?}"),
+        }
+    }
+
+    /// Starts at the first record, or where this import stopped.
+    fn check_from(&self, first: &ImportRecord) -> ImportCheck {
+        let goes_on = match first {
+            ImportRecord::Record(record) => record.seq == self.at.seq.next(),
+            ImportRecord::Head(..) => true,
+        };
+        ImportCheck::after(if goes_on { self.at } else { Head::EMPTY })
+    }
+
+    fn expect_staged(&self, record: &StoredRecord) -> Result<(), LogError> {
+        if record.seq < self.at.seq || record.head() == self.at {
+            return Ok(());
+        }
+        Err(LogError::Invalid("this import was begun with another journal"))
+    }
+
+    /// What a record costs, at its worst.
+    fn size(&self, record: &StoredRecord) -> Result<usize, LogError> {
+        let bytes = record.canonical.len();
+        let bytes_max = self.log.shared.limits.event_bytes_max;
+        if bytes > bytes_max {
+            let (bytes, bytes_max) = (bytes as u64, bytes_max as u64);
+            return Err(LogError::TooLarge { what: "event", bytes, bytes_max });
+        }
+        // Decoded events are kept with it until they are staged.
+        Ok(2 * bytes + 512 + record.notes.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>())
+    }
+
+    async fn stage(&mut self, records: Vec<(StoredRecord, Event)>) -> Result<(), LogError> {
+        let op = Op::Stage { store: self.store.clone(), after: self.at, records };
+        match self.log.write(op).await? {
+            Reply::Head(head) => self.at = head,
+            other => unreachable!("staging answers otherwise: {other:?}"),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Rows that are kept in memory, so that an append to a session that is
+//! written to reads nothing.
+
+use std::collections::HashMap;
+
+use mainspring_api::SessionUid;
+
+use super::Result;
+use crate::engine::KvRead;
+use crate::error::LogError;
+use crate::kv::read;
+use crate::kv::row::KvRow;
+
+/// Rows of one generation; two are kept. A row is about 2 KB.
+const GENERATION_MAX: usize = 4_096;
+
+/// The rows in memory, as the transaction under way sees them.
+///
+/// Changed in place: what a transaction touched is forgotten when it is given
+/// up, and read again by the next one that needs it.
+#[derive(Debug, Default)]
+pub(in crate::kv) struct Rows {
+    young: HashMap<SessionUid, KvRow>,
+    old: HashMap<SessionUid, KvRow>,
+    touched: Vec<SessionUid>,
+}
+
+impl Rows {
+    /// The transaction is durable.
+    pub(in crate::kv) fn commit(&mut self) {
+        self.touched.clear();
+        if self.young.len() > GENERATION_MAX {
+            // Whatever is used again comes back from the old generation.
+            self.old = std::mem::take(&mut self.young);
+        }
+    }
+
+    /// The transaction was given up.
+    pub(in crate::kv) fn abort(&mut self) {
+        for uid in std::mem::take(&mut self.touched) {
+            self.forget_one(&uid);
+        }
+    }
+
+    /// Nothing is known any more.
+    pub(in crate::kv) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Nothing is known of this session any more.
+    pub(super) fn forget_one(&mut self, uid: &SessionUid) {
+        self.young.remove(uid);
+        self.old.remove(uid);
+    }
+
+    fn bring_in(&mut self, kv: &dyn KvRead, uid: &SessionUid) -> Result<bool> {
+        if self.young.contains_key(uid) {
+            return Ok(true);
+        }
+        let row = match self.old.remove(uid) {
+            Some(row) => Some(row),
+            None => read::find_row(kv, uid)??,
+        };
+        Ok(row.map(|row| self.young.insert(uid.clone(), row)).is_some())
+    }
+
+    pub(super) fn find(&mut self, kv: &dyn KvRead, uid: &SessionUid) -> Result<Option<&KvRow>> {
+        self.bring_in(kv, uid)?;
+        Ok(self.young.get(uid))
+    }
+
+    pub(super) fn load(&mut self, kv: &dyn KvRead, uid: &SessionUid) -> Result<&KvRow> {
+        let found = self.find(kv, uid)?;
+        found.ok_or_else(|| LogError::SessionNotFound(uid.clone()).into())
+    }
+
+    /// A row to be changed and put by the transaction under way.
+    pub(super) fn load_mut(&mut self, kv: &dyn KvRead, uid: &SessionUid) -> Result<&mut KvRow> {
+        if !self.bring_in(kv, uid)? {
+            return Err(LogError::SessionNotFound(uid.clone()).into());
+        }
+        self.touched.push(uid.clone());
+        Ok(self.young.get_mut(uid).expect("brought in just above"))
+    }
+
+    /// A row that the transaction under way has put.
+    pub(super) fn insert(&mut self, row: KvRow) {
+        let uid = row.row.session.uid.clone();
+        self.touched.push(uid.clone());
+        self.young.insert(uid, row);
+    }
+}
