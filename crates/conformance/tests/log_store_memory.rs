@@ -32,7 +32,7 @@ impl Subject {
 }
 
 impl log_store::Subject for Subject {
-    const OFFERS: &'static [&'static str] = &[];
+    const OFFERS: &'static [&'static str] = &["follow", "rows", "purge"];
 
     fn log(&self) -> Arc<dyn EventLog> {
         Arc::clone(&self.log)

@@ -3,7 +3,8 @@
 use futures_util::StreamExt as _;
 use mainspring_api::{Head, Seq, SessionUid};
 use mainspring_eventlog::{
-    Engine, EventLog, Keep, KvOptions, KvStore, Level, ListQuery, LogError, Space, Verified,
+    Engine, EventLog, ImportRecord, ImportRow, Keep, KvOptions, KvStore, Level, ListQuery,
+    LogError, NewSession, Space, Verified,
 };
 use mainspring_testkit::{SharedMemory, append, create, read_all, sample};
 
@@ -160,4 +161,153 @@ async fn a_record_cut_short_is_damage_of_its_session_alone() {
         assert_eq!(read_all(&log, &sample::session("b")).await.unwrap().len(), LEN);
         assert_eq!(listed(&log).await, 2);
     }
+}
+
+/// Puts back the rows as they were.
+fn rewind(engine: &Raw, rows: &[(Vec<u8>, Vec<u8>)]) {
+    engine
+        .0
+        .write(&mut |kv| {
+            for (key, value) in rows {
+                kv.put(Space::Rows, key, value)?;
+            }
+            Ok(Keep::Yes)
+        })
+        .unwrap();
+}
+
+fn space(engine: &Raw, space: Space) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    engine
+        .0
+        .read(&mut |kv| {
+            kv.scan(space, &[], &[0xff], &mut |key, value| {
+                all.push((key.to_vec(), value.to_vec()));
+                std::ops::ControlFlow::Continue(())
+            })
+        })
+        .unwrap();
+    all
+}
+
+/// A projection that was rewound is found by the next verification, which
+/// every open for a turn makes, and folded forward from the records.
+#[tokio::test]
+async fn b11_a_row_behind_its_records_is_folded_forward() {
+    let (engine, log, uid) = store().await;
+    let rows = space(&engine, Space::Rows);
+    for number in 2..5 {
+        let turn = sample::turn(&sample::execution(number), "more");
+        append(&log, &uid, sample::records(turn)).await.unwrap();
+    }
+    let before = log.get(&uid, Level::Strict).await.unwrap();
+    let all = read_all(&log, &uid).await.unwrap();
+    drop(log);
+    rewind(&engine, &rows);
+    let log = KvStore::open(engine.0.clone(), KvOptions::default()).unwrap();
+    assert_eq!(log.get(&uid, Level::Strict).await.unwrap().view.head, all[4].head());
+    assert_eq!(verdict(&log, &uid).await.unwrap(), Verified::Done(before.view.head));
+    assert_eq!(log.get(&uid, Level::Strict).await.unwrap().view, before.view);
+    append(&log, &uid, sample::records([sample::input("goes on")])).await.unwrap();
+    assert_eq!(read_all(&log, &uid).await.unwrap()[..all.len()], all);
+    verdict(&log, &uid).await.unwrap();
+}
+
+/// What follows the head and is no part of the chain is refused, not folded.
+#[tokio::test]
+async fn records_after_the_head_that_are_no_chain_are_tampered() {
+    let (engine, log, uid) = store().await;
+    let rows = space(&engine, Space::Rows);
+    append(&log, &uid, sample::records([sample::input("last")])).await.unwrap();
+    drop(log);
+    rewind(&engine, &rows);
+    engine.edit(LEN, "last", "lost");
+    let log = KvStore::open(engine.0.clone(), KvOptions::default()).unwrap();
+    for _ in 0..2 {
+        let found = verdict(&log, &uid).await.unwrap_err();
+        assert!(matches!(found, LogError::Tampered { seq, .. } if seq == Seq::new(6)), "{found}");
+    }
+    assert_eq!(log.get(&uid, Level::Strict).await.unwrap().view.head.seq, Seq::new(5));
+}
+
+async fn delete_and_purge(log: &KvStore<SharedMemory>, uid: &SessionUid) {
+    append(log, uid, sample::records([sample::deletion()])).await.unwrap();
+    log.purge().unwrap().purge(sample::fresh_id(), uid).await.unwrap();
+}
+
+/// "Drops the records": what no fork shows is gone from the engine, at once or
+/// with the last fork that shows it.
+#[tokio::test]
+async fn purged_bytes_are_gone_with_the_last_that_shows_them() {
+    let (engine, log, uid) = store().await;
+    for number in 2..4 {
+        let turn = sample::turn(&sample::execution(number), "more");
+        append(&log, &uid, sample::records(turn)).await.unwrap();
+    }
+    log.annotate(&uid, Seq::new(2), mainspring_api::Fence::NONE, "low", "1").await.unwrap();
+    log.annotate(&uid, Seq::new(14), mainspring_api::Fence::NONE, "high", "1").await.unwrap();
+    let all = read_all(&log, &uid).await.unwrap();
+    let fork = async |parent: &SessionUid, at: Head, name: &str| {
+        let child = NewSession::bare(sample::session(name), "default");
+        let children = vec![(child, sample::fork_marker(at.seq))];
+        log.fork(sample::fresh_id(), parent, at, children).await.unwrap();
+        sample::session(name)
+    };
+    let child = fork(&uid, all[6].head(), "c").await;
+    let head = log.head(&child, Level::Strict).await.unwrap();
+    let grandchild = fork(&child, head, "d").await;
+    let of = |name: &str| {
+        let prefix = [sample::session(name).as_str().as_bytes(), &[0]].concat();
+        engine.records().iter().filter(|(key, _)| key.starts_with(&prefix)).count()
+    };
+    delete_and_purge(&log, &uid).await;
+    assert_eq!((of("a"), of("c"), of("d")), (7, 1, 1), "the forks show seven of it");
+    assert_eq!(space(&engine, Space::Notes).len(), 1);
+    delete_and_purge(&log, &child).await;
+    assert_eq!((of("a"), of("c"), of("d")), (7, 1, 1), "the last fork shows them still");
+    verdict(&log, &grandchild).await.unwrap();
+    delete_and_purge(&log, &grandchild).await;
+    assert_eq!((of("a"), of("c"), of("d")), (0, 0, 0));
+    let beside = [sample::session("b").as_str().as_bytes(), &[0]].concat();
+    for gone in [Space::Notes, Space::Executions, Space::Children] {
+        let left = space(&engine, gone);
+        assert!(left.iter().all(|(key, _)| key.starts_with(&beside)), "{gone:?}: {left:?}");
+    }
+    verdict(&log, &sample::session("b")).await.unwrap();
+}
+
+/// Staged records of an import that nobody went on with for a week are removed
+/// when the store is opened; younger ones are kept.
+#[tokio::test]
+async fn old_staged_imports_are_removed_at_open() {
+    let (engine, log, uid) = store().await;
+    let text = "x".repeat(3 << 20);
+    append(&log, &uid, sample::records([sample::input(&text)])).await.unwrap();
+    let all = read_all(&log, &uid).await.unwrap();
+    let row = ImportRow {
+        session: NewSession::bare(sample::session("copy"), "default"),
+        create_time: None,
+        parent: None,
+    };
+    let items: Vec<_> = all
+        .into_iter()
+        .map(|record| Ok(ImportRecord::Record(record)))
+        .chain([Err(LogError::unavailable("gone"))])
+        .collect();
+    let id = sample::fresh_id();
+    log.import(id, row, Box::pin(futures_util::stream::iter(items))).await.unwrap_err();
+    drop(log);
+    let days = |days: u64| {
+        let clock = mainspring_testkit::ManualClock::at_unix(0);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        clock.advance(now + std::time::Duration::from_secs(days * 86_400));
+        KvOptions { clock: std::sync::Arc::new(clock), ..KvOptions::default() }
+    };
+    let log = KvStore::open(engine.0.clone(), days(6)).unwrap();
+    assert_eq!(log.staged(id).await.unwrap().seq, Seq::new(6));
+    drop(log);
+    let log = KvStore::open(engine.0.clone(), days(8)).unwrap();
+    assert_eq!(log.staged(id).await.unwrap(), Head::EMPTY);
+    assert_eq!(engine.records().len(), 11, "those of the two sessions are left");
+    assert!(space(&engine, Space::Staging).is_empty());
 }

@@ -1,6 +1,7 @@
 //! The hash chain: linking new events, checking stored records.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use mainspring_api::{Bytes, Event, Fence, Hash, Head, LogRecord, Notes, Seq};
 use sha2::{Digest as _, Sha256};
@@ -56,10 +57,12 @@ impl From<Event> for NewRecord {
 
 /// Events linked to a head: canonical bytes and hashes are computed once, by
 /// the caller and off the store's committer, and never again.
+///
+/// Clones share the records.
 #[derive(Debug, Clone)]
 pub struct Batch {
     base: Head,
-    records: Vec<LinkedRecord>,
+    records: Arc<Vec<LinkedRecord>>,
     bytes: usize,
 }
 
@@ -101,7 +104,7 @@ impl Batch {
                 Ok(LinkedRecord { event, stored })
             })
             .collect::<Result<Vec<_>, LogError>>()?;
-        Ok(Self { base, records, bytes })
+        Ok(Self { base, records: Arc::new(records), bytes })
     }
 
     /// The head that it follows.
@@ -142,7 +145,8 @@ impl Batch {
     /// The records as readers will see them under `fence`.
     #[must_use]
     pub fn into_records(self, fence: Fence) -> Vec<LogRecord> {
-        self.records
+        // Alone by now: the store has let go of what it was given.
+        Arc::unwrap_or_clone(self.records)
             .into_iter()
             .map(|LinkedRecord { event, stored }| LogRecord {
                 seq: stored.seq,

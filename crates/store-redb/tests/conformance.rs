@@ -30,7 +30,7 @@ impl Subject {
 }
 
 impl log_store::Subject for Subject {
-    const OFFERS: &'static [&'static str] = &[];
+    const OFFERS: &'static [&'static str] = &["follow", "rows", "purge"];
 
     fn log(&self) -> Arc<dyn EventLog> {
         self.store.clone()

@@ -43,7 +43,17 @@ pub async fn offers_are_what_is_there<S: Subject>(subject: S) {
     for part in S::OFFERS {
         assert!(PARTS.contains(part), "{part} is no part that this suite knows");
     }
-    assert!(!subject.log().store_id().as_str().is_empty());
+    let log = subject.log();
+    let there = [
+        ("follow", log.follow().is_some()),
+        ("rows", log.rows().is_some()),
+        ("purge", log.purge().is_some()),
+        ("liveness", log.liveness().is_some()),
+    ];
+    for (part, present) in there {
+        assert_eq!(present, S::OFFERS.contains(&part), "{part}");
+    }
+    assert!(!log.store_id().as_str().is_empty());
 }
 
 /// "Creates a session with an empty journal."

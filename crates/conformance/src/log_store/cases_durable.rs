@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use futures_util::stream;
 use mainspring_api::{Fence, Head};
 use mainspring_eventlog::{
-    ImportRecord, ImportRow, Level, LogError, NewSession, RowPatch, SessionRow, StoredRecord,
+    ImportRecord, ImportRow, Level, LogError, NamedRow, NewSession, RowKey, RowPatch, SessionRow,
+    StoredRecord,
 };
 use mainspring_testkit::{SeededRng, sample};
 
@@ -227,4 +228,72 @@ pub async fn refused_operations_leave_nothing_behind<S: Subject>(subject: S) {
         assert_refused!(found, LogError::SessionNotFound(_));
         log.create(sample::fresh_id(), new_session(name)).await.unwrap();
     }
+}
+
+/// "When the process dies, what was staged is kept."
+pub async fn staged_imports_are_durable<S: Subject>(subject: S) {
+    let log = subject.log();
+    let text = "x".repeat(log.limits().event_bytes_max.min(8_192) / 2);
+    let mut at = Head::EMPTY;
+    let all: Vec<_> = (0..900)
+        .map(|_| {
+            let batch = texts(at, &[&text]);
+            at = batch.head();
+            batch.stored().next().unwrap().clone()
+        })
+        .collect();
+    let id = sample::fresh_id();
+    let row = || ImportRow { session: new_session("copy"), create_time: None, parent: None };
+    let items = |from: usize, to: usize| {
+        all[from..to].iter().cloned().map(|record| Ok(ImportRecord::Record(record)))
+    };
+    let broken = items(0, 800).chain([Err(LogError::unavailable("gone"))]).collect::<Vec<_>>();
+    log.import(id, row(), Box::pin(stream::iter(broken))).await.unwrap_err();
+    drop(log);
+    let subject = assert_kept(subject).await;
+    let log = subject.log();
+    let staged = usize::try_from(log.staged(id).await.unwrap().seq.get()).unwrap();
+    assert!(staged > 0, "what was staged is kept");
+    let rest = items(staged, 900).collect::<Vec<_>>();
+    let imported = log.import(id, row(), Box::pin(stream::iter(rest))).await.unwrap();
+    assert_eq!(records(&log, &imported.session.uid).await, all);
+}
+
+/// "Versions of a key only rise", also over a restart.
+pub async fn named_rows_are_durable<S: Subject>(subject: S) {
+    let log = subject.log();
+    let Some(rows) = log.rows() else { return };
+    let (a, b) = (RowKey::new("k", "a").unwrap(), RowKey::new("k", "b").unwrap());
+    let value = Some(mainspring_api::Bytes::from_static(b"v"));
+    rows.put_named(sample::fresh_id(), &a, 0, value.clone()).await.unwrap();
+    rows.put_named(sample::fresh_id(), &b, 0, value.clone()).await.unwrap();
+    rows.put_named(sample::fresh_id(), &b, 1, None).await.unwrap();
+    drop(log);
+    let subject = assert_kept(subject).await;
+    let log = subject.log();
+    let rows = log.rows().expect("it has them still");
+    let found = rows.named(&a).await.unwrap();
+    assert_eq!(found, value.map(|value| NamedRow { version: 1, value }));
+    assert_eq!(rows.named(&b).await.unwrap(), None);
+    assert_refused!(rows.put_named(sample::fresh_id(), &b, 0, None).await, LogError::Moved { .. });
+    assert_eq!(rows.put_named(sample::fresh_id(), &b, 2, None).await.unwrap(), 3);
+}
+
+/// "The uid stays taken", also over a restart.
+pub async fn purges_are_durable<S: Subject>(subject: S) {
+    let log = subject.log();
+    let Some(purge) = log.purge() else { return };
+    let uid = session_of(&log, "s", 3).await;
+    let child = super::support::fork(&log, &uid, head(&log, &uid).await, "child").await;
+    let shown = records(&log, &child).await;
+    let deletion = sample::records([sample::deletion()]);
+    mainspring_testkit::append(&*log, &uid, deletion).await.unwrap();
+    let left = purge.purge(sample::fresh_id(), &uid).await.unwrap();
+    drop(log);
+    let subject = subject.reopen().await;
+    let log = subject.log();
+    assert_eq!(row(&log, &uid).await, left);
+    assert_eq!(records(&log, &child).await, shown);
+    let read = log.read(&uid, Default::default(), Default::default(), Level::Strict).await;
+    assert_refused!(read, LogError::Deleted(_));
 }

@@ -272,3 +272,89 @@ pub async fn an_import_over_a_session_is_refused<S: Subject>(subject: S) {
     assert_refused!(imported, LogError::AlreadyExists(taken) if *taken == uid);
     assert_eq!((row(&log, &uid).await, records(&log, &uid).await), before);
 }
+
+/// Enough records that some of them must be staged before the last is read.
+fn long_journal(log: &Log) -> Vec<StoredRecord> {
+    let text = "x".repeat(log.limits().event_bytes_max.min(8_192) / 2);
+    let mut at = Head::EMPTY;
+    (0..900)
+        .map(|_| {
+            let batch = texts(at, &[&text]);
+            at = batch.head();
+            batch.stored().next().unwrap().clone()
+        })
+        .collect()
+}
+
+/// The stream breaks after `count` records.
+fn broken_after(all: &[StoredRecord], count: usize) -> Items {
+    let mut items = items(&all[..count]);
+    items.push(Err(LogError::unavailable("the source is gone")));
+    items
+}
+
+/// "When the stream fails, what was staged is kept, and the same `id` goes on
+/// with it", after `staged`.
+pub async fn an_import_goes_on_where_it_stopped<S: Subject>(subject: S) {
+    let log = subject.log();
+    let (all, id) = (long_journal(&log), sample::fresh_id());
+    assert_eq!(log.staged(id).await.unwrap(), Head::EMPTY);
+    let broken = stream_of(broken_after(&all, 800));
+    assert_refused!(log.import(id, row_of("copy"), broken).await, LogError::Unavailable { .. });
+    assert_nothing_of(&log, "copy").await;
+    let staged = log.staged(id).await.unwrap();
+    let count = usize::try_from(staged.seq.get()).unwrap();
+    assert!((1..=800).contains(&count), "part of it is kept, and no more than came");
+    assert_eq!(all[count - 1].head(), staged);
+    let rest = stream_of(items(&all[count..]));
+    let imported = log.import(id, row_of("copy"), rest).await.unwrap();
+    assert_eq!(records(&log, &imported.session.uid).await, all);
+    assert_folded(&log, &imported.session.uid).await;
+    assert_eq!(log.staged(id).await.unwrap(), Head::EMPTY, "it is published");
+}
+
+/// "The stream starts at the first record again, or after `staged`."
+pub async fn an_import_sent_from_the_start_goes_on<S: Subject>(subject: S) {
+    let log = subject.log();
+    let (all, id) = (long_journal(&log), sample::fresh_id());
+    for count in [300, 600, 850] {
+        let broken = stream_of(broken_after(&all, count));
+        assert_refused!(log.import(id, row_of("copy"), broken).await, LogError::Unavailable { .. });
+    }
+    assert!(log.staged(id).await.unwrap().seq > seq(300), "it went on each time");
+    let imported = log.import(id, row_of("copy"), stream_of(items(&all))).await.unwrap();
+    assert_eq!(records(&log, &imported.session.uid).await, all);
+    assert_folded(&log, &imported.session.uid).await;
+}
+
+/// "The same `id` goes on with it": with that journal and no other.
+pub async fn an_import_does_not_go_on_with_another_journal<S: Subject>(subject: S) {
+    let log = subject.log();
+    let (all, id) = (long_journal(&log), sample::fresh_id());
+    let broken = stream_of(broken_after(&all, 800));
+    assert_refused!(log.import(id, row_of("copy"), broken).await, LogError::Unavailable { .. });
+    let other = session(&log, "other").await;
+    for text in 0..1_000 {
+        if text % 100 == 0 {
+            say(&log, &other, "another").await;
+        }
+    }
+    let others = records(&log, &other).await;
+    let refused = log.import(id, row_of("copy"), stream_of(items(&others))).await;
+    assert_refused!(refused, LogError::Invalid(_));
+    assert_nothing_of(&log, "copy").await;
+}
+
+/// "Records that are refused are not kept."
+pub async fn a_refused_import_keeps_nothing<S: Subject>(subject: S) {
+    let log = subject.log();
+    let (mut all, id) = (long_journal(&log), sample::fresh_id());
+    let sound = all.clone();
+    all[850].hash = all[0].hash;
+    let refused = log.import(id, row_of("copy"), stream_of(items(&all))).await;
+    assert_refused!(refused, LogError::Tampered { .. });
+    assert_eq!(log.staged(id).await.unwrap(), Head::EMPTY);
+    assert_nothing_of(&log, "copy").await;
+    let imported = log.import(id, row_of("copy"), stream_of(items(&sound))).await.unwrap();
+    assert_eq!(records(&log, &imported.session.uid).await, sound);
+}

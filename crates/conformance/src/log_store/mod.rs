@@ -11,12 +11,17 @@ pub mod cases_catalog;
 pub mod cases_durable;
 pub mod cases_fence;
 pub mod cases_fold;
+pub mod cases_follow;
 pub mod cases_fork;
 pub mod cases_import;
 pub mod cases_list;
+pub mod cases_liveness;
 pub mod cases_notes;
+pub mod cases_order;
+pub mod cases_purge;
 pub mod cases_race;
 pub mod cases_read;
+pub mod cases_rows;
 pub mod cases_settle;
 
 use std::pin::Pin;
@@ -24,8 +29,8 @@ use std::sync::Arc;
 
 use mainspring_eventlog::EventLog;
 
-/// Optional parts of the contract that this suite knows. There are none yet.
-pub const PARTS: &[&str] = &[];
+/// Optional parts of the contract that this suite knows.
+pub const PARTS: &[&str] = &["follow", "rows", "purge", "liveness"];
 
 /// A store under test. It starts empty and is alone on its files.
 pub trait Subject: Sized {
@@ -178,7 +183,11 @@ macro_rules! __log_store_cases {
                 an_import_that_ends_elsewhere_is_refused,
                 an_import_whose_stream_fails_leaves_nothing,
                 an_import_with_an_unknown_record_is_refused,
-                an_import_over_a_session_is_refused;
+                an_import_over_a_session_is_refused,
+                an_import_goes_on_where_it_stopped,
+                an_import_sent_from_the_start_goes_on,
+                an_import_does_not_go_on_with_another_journal,
+                a_refused_import_keeps_nothing;
             cases_notes:
                 every_record_has_a_commit_time,
                 notes_of_an_append_are_read_back,
@@ -212,7 +221,38 @@ macro_rules! __log_store_cases {
                 imports_are_durable,
                 annotations_are_durable,
                 operation_ids_are_durable,
+                staged_imports_are_durable,
+                named_rows_are_durable,
+                purges_are_durable,
                 refused_operations_leave_nothing_behind;
+            cases_order:
+                concurrent_operations_are_linearisable,
+                lost_replies_are_settled_by_sending_again;
+            cases_follow:
+                a_follower_sees_what_is_there_and_what_comes,
+                followers_during_appends_see_each_record_once,
+                a_slow_follower_gets_everything,
+                a_follower_of_an_unknown_session_is_told,
+                a_follower_after_another_head_is_tampered,
+                a_followed_child_shows_its_prefix,
+                a_follower_ends_with_its_store;
+            cases_rows:
+                a_named_row_is_read_back,
+                a_named_row_moves_by_its_version,
+                a_removed_row_leaves_its_version,
+                a_named_row_put_again_answers_the_same,
+                named_rows_are_listed_by_name,
+                a_named_row_over_its_bound_is_refused,
+                one_put_wins_each_version;
+            cases_purge:
+                a_purge_needs_a_deletion,
+                a_purged_session_is_a_tombstone,
+                a_purged_session_takes_nothing_more,
+                a_purge_keeps_what_forks_show,
+                a_purge_again_answers_the_same;
+            cases_liveness:
+                a_holder_that_was_never_seen_is_dead,
+                an_announced_holder_is_alive;
         }
     };
 }

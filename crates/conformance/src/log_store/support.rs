@@ -1,6 +1,7 @@
 //! What the cases share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainspring_api::{AppendId, Classify as _, Event, Fence, Head, Outcome, Seq, SessionUid};
 use mainspring_eventlog::{
@@ -99,6 +100,17 @@ pub(super) fn everything() -> ListQuery {
 
 pub(super) fn uids(rows: &[SessionRow]) -> Vec<&str> {
     rows.iter().map(|row| row.session.uid.as_str()).collect()
+}
+
+/// The longest that something which has happened may take to be seen.
+const SEEN_MAX: Duration = Duration::from_secs(5);
+
+/// Waits for something that must come soon.
+pub(super) async fn soon<T>(what: &str, comes: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(SEEN_MAX, comes).await {
+        Ok(there) => there,
+        Err(_) => panic!("{what} did not come within {SEEN_MAX:?}"),
+    }
 }
 
 /// A refusal says that nothing was applied.

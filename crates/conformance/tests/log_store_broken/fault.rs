@@ -21,7 +21,8 @@ faults! {
     ForgetsOnReopen => [
         a_store_keeps_its_id, creates_and_updates_are_durable, appends_are_durable,
         fences_are_durable, forks_are_durable, imports_are_durable, annotations_are_durable,
-        operation_ids_are_durable,
+        operation_ids_are_durable, staged_imports_are_durable, named_rows_are_durable,
+        purges_are_durable,
     ],
     /// It takes every operation for a new one.
     ForgetsIds => [
@@ -30,6 +31,8 @@ faults! {
         an_acquire_again_answers_the_same, a_fork_again_answers_the_same,
         an_import_again_answers_the_same, operation_ids_are_durable,
         one_append_sent_often_is_there_once, a_dropped_append_is_whole_or_absent,
+        lost_replies_are_settled_by_sending_again, a_named_row_put_again_answers_the_same,
+        an_import_goes_on_where_it_stopped, an_import_sent_from_the_start_goes_on,
     ],
     /// A create loses the labels.
     CreateLosesLabels => [a_created_session_is_there, a_list_filters_by_all_labels],
@@ -85,7 +88,7 @@ faults! {
     /// The last record is not seen yet.
     ReadLags => [readers_see_whole_batches],
     /// The head is not seen yet.
-    HeadLags => [head_row_and_records_agree],
+    HeadLags => [head_row_and_records_agree, concurrent_operations_are_linearisable],
     /// A verification finds nothing to do.
     VerifiesNothing => [
         a_verification_ends_at_the_head, a_verification_goes_on_after_a_known_head,
@@ -202,4 +205,39 @@ faults! {
     AnnotatesOver => [an_annotation_is_made_once, a_note_of_the_append_stands],
     /// A note of no record is taken.
     AnnotatesNothing => [an_annotation_needs_its_record],
+    /// An import begun with one journal is published with another.
+    ImportTakesAnother => [an_import_does_not_go_on_with_another_journal],
+    /// A refused import leaves its records where it goes on.
+    ImportKeepsRefused => [a_refused_import_keeps_nothing],
+    /// A follow starts with its second record, twice.
+    FollowSkips => [
+        a_follower_sees_what_is_there_and_what_comes, a_slow_follower_gets_everything,
+        followers_during_appends_see_each_record_once, a_followed_child_shows_its_prefix,
+    ],
+    /// A follower of nothing waits for ever, and so does one of a closed store.
+    FollowNeverEnds => [a_follower_of_an_unknown_session_is_told, a_follower_ends_with_its_store],
+    /// A follower is given whatever comes after that position.
+    FollowIgnoresHash => [a_follower_after_another_head_is_tampered],
+    /// A row is listed and read under its name alone.
+    RowsHaveOneKind => [a_named_row_is_read_back, named_rows_are_listed_by_name],
+    /// A row is put over whatever is there.
+    RowsIgnoreVersion => [a_named_row_moves_by_its_version, one_put_wins_each_version],
+    /// A removed row starts over.
+    RowsForgetVersions => [a_removed_row_leaves_its_version],
+    /// A value of any size is cut to its bound.
+    RowsCutValues => [a_named_row_over_its_bound_is_refused],
+    /// What is purged need not be deleted.
+    PurgesTheLiving => [a_purge_needs_a_deletion],
+    /// A purge leaves everything as it is.
+    PurgesNothing => [
+        a_purged_session_is_a_tombstone, a_purged_session_takes_nothing_more,
+    ],
+    /// A session can be purged once.
+    PurgesOnce => [a_purge_again_answers_the_same],
+    /// A purge takes the forks along.
+    PurgesForks => [a_purge_keeps_what_forks_show],
+    /// Everybody is alive.
+    HoldersNeverDie => [a_holder_that_was_never_seen_is_dead],
+    /// Only the last holder is known.
+    LivesOnlyOne => [an_announced_holder_is_alive],
 }

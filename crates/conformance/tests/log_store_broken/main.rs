@@ -2,6 +2,7 @@
 //! purpose, that the case must catch.
 
 mod fault;
+mod parts;
 mod store;
 mod ways;
 
@@ -36,7 +37,7 @@ impl Subject {
 }
 
 impl log_store::Subject for Subject {
-    const OFFERS: &'static [&'static str] = &[];
+    const OFFERS: &'static [&'static str] = &["follow", "rows", "purge", "liveness"];
 
     fn log(&self) -> Arc<dyn EventLog> {
         Arc::clone(&self.log)

@@ -23,19 +23,20 @@ pub(crate) struct Broken {
     pub(crate) projects: Mutex<HashSet<String>>,
     pub(crate) lost: Mutex<HashSet<AppendId>>,
     pub(crate) children: Mutex<HashMap<SessionUid, Vec<SessionUid>>>,
+    pub(crate) alive: Mutex<Vec<String>>,
 }
 
 impl Broken {
     pub(crate) fn new(inner: Arc<dyn EventLog>, fault: Fault) -> Self {
-        let (projects, lost, children) = Default::default();
-        Self { inner, fault, projects, lost, children }
+        let (projects, lost, children, alive) = Default::default();
+        Self { inner, fault, projects, lost, children, alive }
     }
 
-    fn is(&self, fault: Fault) -> bool {
+    pub(crate) fn is(&self, fault: Fault) -> bool {
         self.fault == fault
     }
 
-    fn id(&self, id: AppendId) -> AppendId {
+    pub(crate) fn id(&self, id: AppendId) -> AppendId {
         if self.is(Fault::ForgetsIds) { sample::fresh_id() } else { id }
     }
 
@@ -327,32 +328,45 @@ impl EventLog for Broken {
         }
         let uid = row.session.uid.clone();
         let items = self.imported(records).await?;
+        let again = (row.clone(), items.clone());
         match self.inner.import(self.id(id), row, Box::pin(stream::iter(items))).await {
             Err(LogError::AlreadyExists(_)) if self.is(Fault::ImportAnswersWhatIsThere) => {
                 self.found(&uid).await
+            }
+            Err(LogError::Invalid(_)) if self.is(Fault::ImportTakesAnother) => {
+                let (row, items) = again;
+                self.inner.import(sample::fresh_id(), row, Box::pin(stream::iter(items))).await
+            }
+            Err(error @ LogError::Tampered { .. }) => {
+                self.lost.lock().unwrap().insert(id);
+                Err(error)
             }
             answer => answer.map(|row| self.row(row)),
         }
     }
 
     async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
+        if self.is(Fault::ImportKeepsRefused) && self.lost.lock().unwrap().contains(&id) {
+            let known = mainspring_eventlog::record_hash(b"{}", None, Seq::new(1));
+            return Ok(Head::at(Seq::new(1), known));
+        }
         self.inner.staged(self.id(id)).await
     }
 
     fn follow(&self) -> Option<&dyn Follow> {
-        self.inner.follow()
+        Some(self)
     }
 
     fn rows(&self) -> Option<&dyn NamedRows> {
-        self.inner.rows()
+        Some(self)
     }
 
     fn purge(&self) -> Option<&dyn Purge> {
-        self.inner.purge()
+        Some(self)
     }
 
     fn liveness(&self) -> Option<&dyn Liveness> {
-        self.inner.liveness()
+        Some(self)
     }
 
     async fn annotate(

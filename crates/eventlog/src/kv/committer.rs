@@ -104,7 +104,15 @@ impl<E: Engine> Shared<E> {
         Ok(())
     }
 
-    /// Runs one operation on this thread, before the committer has started.
+    /// Folds a row forward to the end of its records.
+    pub(super) fn catch_up(&self, session: &SessionUid) -> Result<(), LogError> {
+        let op = || Op::CatchUp { session: session.clone() };
+        while matches!(self.run_now(op())?, Reply::More) {}
+        self.followers.changed(session);
+        Ok(())
+    }
+
+    /// Runs one operation on this thread, as a round of its own.
     fn run_now(&self, op: Op) -> Result<Reply, LogError> {
         let (reply, mut answer) = oneshot::channel();
         self.round(vec![Job { op, reply }]);
@@ -141,11 +149,13 @@ impl<E: Engine> Shared<E> {
         match committed {
             Ok(()) => {
                 rows.commit();
-                for (job, answer) in jobs.into_iter().zip(answers) {
+                for (Job { op, reply }, answer) in jobs.into_iter().zip(answers) {
                     if answer.is_ok() {
-                        self.tell(&job.op, now);
+                        self.tell(&op, now);
                     }
-                    let _ = job.reply.send(answer);
+                    // First, so that the caller is alone with what it sent.
+                    drop(op);
+                    let _ = reply.send(answer);
                 }
             }
             Err(error) => self.recover(&mut rows, jobs, &error),

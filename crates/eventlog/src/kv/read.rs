@@ -108,6 +108,31 @@ pub(super) fn records(
     Ok(out)
 }
 
+/// The session's own records beyond its head, of which there should be none.
+pub(super) fn records_after(
+    kv: &dyn KvRead,
+    row: &KvRow,
+    limit: ReadLimit,
+) -> Result<Vec<StoredRecord>, OpError> {
+    let prefix = keys::session_prefix(&row.store);
+    let from = keys::record(&row.store, row.row.view.head.seq.next());
+    let (mut found, mut bytes, mut damaged) = (Vec::new(), 0, None);
+    kv.scan(Space::Records, &from, &keys::after(&prefix), &mut |key, value| {
+        match keys::decode_record(key_seq(key), value) {
+            Ok(record) => {
+                bytes += record.canonical.len();
+                found.push(record);
+            }
+            Err(error) => damaged = Some(error),
+        }
+        if damaged.is_some() || found.len() >= limit.records || bytes >= limit.bytes {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
+    damaged.map_or(Ok(found), |error| Err(error.into()))
+}
+
 /// Adds the notes that were made after the records were written.
 fn add_notes(
     kv: &dyn KvRead,

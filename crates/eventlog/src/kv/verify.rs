@@ -42,12 +42,12 @@ impl<E: Engine> Verification<E> {
         };
         let head = row.row.view.head;
         if chain.head().seq == head.seq {
-            let done = if chain.head() == head {
-                Ok(Verified::Done(head))
-            } else {
-                Err(LogError::Tampered { seq: head.seq, what: "the last hash is not the head's" })
-            };
-            return Some((done, self));
+            let done = self.end(&row, chain).await;
+            if let Ok(Some(caught_up)) = done {
+                self.at = Step::Pages(caught_up, chain);
+                return Some((Ok(Verified::Checked { seq: head.seq, head: head.seq }), self));
+            }
+            return Some((done.map(|_| Verified::Done(head)), self));
         }
         let from = chain.head().seq.next();
         let limit = ReadLimit { records: 4_096, bytes: 1 << 20 };
@@ -73,6 +73,37 @@ impl<E: Engine> Verification<E> {
             }
             Err(error) => (Err(error), self),
         })
+    }
+
+    /// At the row's head: it must be the chain's, and nothing may follow it. A
+    /// row that is behind its records is folded forward and returned.
+    async fn end(
+        &self,
+        row: &row::KvRow,
+        chain: ChainVerifier,
+    ) -> Result<Option<Box<row::KvRow>>, LogError> {
+        let head = row.row.view.head;
+        if chain.head() != head {
+            let what = "the last hash is not the head's";
+            return Err(LogError::Tampered { seq: head.seq, what });
+        }
+        let (session, checked) = (self.session.clone(), row.clone());
+        let behind = read_shared(Arc::clone(&self.shared), move |kv| {
+            let one = ReadLimit { records: 1, bytes: 1 };
+            let now = read::load_row(kv, &session)?;
+            // Appends may have gone on meanwhile, and moved the row.
+            Ok(now.row.view.head == checked.row.view.head
+                && !read::records_after(kv, &now, one)?.is_empty())
+        })
+        .await?;
+        if !behind {
+            return Ok(None);
+        }
+        let (shared, session) = (Arc::clone(&self.shared), self.session.clone());
+        blocking::unblock(move || shared.catch_up(&session)).await?;
+        let session = self.session.clone();
+        let row = read_shared(Arc::clone(&self.shared), move |kv| read::load_row(kv, &session));
+        Ok(Some(Box::new(row.await?)))
     }
 
     async fn start(&self, after: Head) -> Result<row::KvRow, LogError> {

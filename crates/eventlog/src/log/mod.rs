@@ -190,7 +190,8 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     ///   comes with the head takes the place of `row`.
     /// - When the stream fails or the process dies, what was staged is kept, and
     ///   the same `id` goes on with it: the stream starts at the first record
-    ///   again, or after [`EventLog::staged`]. Records that are refused are not kept.
+    ///   again, or after [`EventLog::staged`]: of what came at most 2 MiB
+    ///   are to be sent again. Records that are refused are not kept.
     ///
     /// # Errors
     /// `AlreadyExists`; `Tampered` at the first bad record, or when the last

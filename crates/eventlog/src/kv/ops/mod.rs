@@ -1,6 +1,7 @@
 //! The operations that write, each decided and applied inside one transaction.
 
 mod append;
+mod catch_up;
 mod fork;
 mod import;
 mod named;
@@ -100,6 +101,10 @@ pub(super) enum Op {
     /// Removes records that no session shows any more, as many as one
     /// transaction should.
     Reclaim {
+        session: SessionUid,
+    },
+    /// Folds records into a row that is behind them.
+    CatchUp {
         session: SessionUid,
     },
     PutNamed {
@@ -207,6 +212,7 @@ impl<'a> Transaction<'a> {
             Op::Unstage { store } => self.unstage(store),
             Op::Bury { id, session } => self.bury(*id, session),
             Op::Reclaim { session } => self.reclaim(session),
+            Op::CatchUp { session } => self.catch_up(session),
             Op::PutNamed { id, key, version, value } => {
                 self.put_named(*id, key, *version, value.as_ref())
             }

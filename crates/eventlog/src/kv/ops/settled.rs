@@ -58,7 +58,9 @@ pub(in crate::kv) fn settled(kv: &dyn KvRead, rows: &mut Rows, op: &Op) -> Resul
             }
             _ => None,
         },
-        Op::BeginImport { .. } | Op::Unstage { .. } | Op::Reclaim { .. } => None,
+        Op::BeginImport { .. } | Op::Unstage { .. } | Op::Reclaim { .. } | Op::CatchUp { .. } => {
+            None
+        }
     })
 }
 

@@ -16,13 +16,15 @@ pub(super) struct Table<'a> {
     kv: &'a dyn KvRead,
     uid: &'a SessionUid,
     segments: &'a [Segment],
+    /// The position that is folded.
+    at: Seq,
     pub(super) changed: HashMap<ExecutionId, ExecutionView>,
     failed: Option<EngineError>,
 }
 
 impl<'a> Table<'a> {
     pub(super) fn of(kv: &'a dyn KvRead, uid: &'a SessionUid, segments: &'a [Segment]) -> Self {
-        Self { kv, uid, segments, changed: HashMap::new(), failed: None }
+        Self { kv, uid, segments, at: Seq::ZERO, changed: HashMap::new(), failed: None }
     }
 
     /// Folds one more record into `view`. After an error it is folded in part.
@@ -33,6 +35,7 @@ impl<'a> Table<'a> {
         head: Head,
         bytes: usize,
     ) -> Result<()> {
+        self.at = head.seq;
         let folded = view.apply(event, head, bytes, self);
         match self.failed.take() {
             Some(error) => Err(error.into()),
@@ -45,7 +48,8 @@ impl<'a> Table<'a> {
             return Ok(Some(view.clone()));
         }
         if let Some(value) = self.kv.get(Space::Executions, &keys::execution(self.uid, id))? {
-            return Ok(Some(row::decode_execution(&value)?));
+            let view = row::decode_execution(&value)?;
+            return if view.last_seq < self.at { Ok(Some(view)) } else { self.as_it_was(&view) };
         }
         // The nearest ancestor knows most of an execution that several went on with.
         for Segment { uid, upto } in self.segments.iter().rev() {
@@ -64,6 +68,19 @@ impl<'a> Table<'a> {
             return fold::refold_execution(self.kv, self.segments, id, range);
         }
         Ok(None)
+    }
+}
+
+impl Table<'_> {
+    /// An execution of a row that was rewound, before the record that is folded.
+    fn as_it_was(&self, view: &ExecutionView) -> Result<Option<ExecutionView>> {
+        if view.first_seq >= self.at {
+            return Ok(None);
+        }
+        let before = self.at.get() - 1;
+        let own = Segment { uid: self.uid.clone(), upto: before };
+        let segments: Vec<Segment> = self.segments.iter().cloned().chain([own]).collect();
+        fold::refold_execution(self.kv, &segments, &view.id, (view.first_seq, Seq::new(before)))
     }
 }
 

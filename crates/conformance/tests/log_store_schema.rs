@@ -1,0 +1,138 @@
+//! Stores of older versions are migrated, and a copy is kept.
+
+use futures_util::stream;
+use mainspring_api::{Head, Seq};
+use mainspring_eventlog::{
+    Engine, EventLog, ImportRecord, ImportRow, Keep, KvOptions, KvStore, Level, LogError,
+    NewSession, SCHEMA_VERSION, Space,
+};
+use mainspring_testkit::{SharedMemory, append, fold_all, read_all, sample, verify_all};
+
+/// Every key and value of a store that version 0.1.0 wrote: a session of three
+/// turns with an owner, a label and a note, forks and forks of forks, an
+/// import, a fork of it, and an import that was under way.
+const SCHEMA_1: &str = include_str!("data/schema-1.txt");
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+fn load(dump: &str) -> SharedMemory {
+    let engine = SharedMemory::default();
+    engine
+        .write(&mut |kv| {
+            for line in dump.lines().filter(|line| !line.starts_with('#')) {
+                let [space, key, value] = line.split(' ').collect::<Vec<_>>()[..] else {
+                    panic!("a line has three parts: {line}");
+                };
+                let space = Space::ALL.into_iter().find(|s| s.name() == space).unwrap();
+                kv.put(space, &unhex(key), &unhex(value))?;
+            }
+            Ok(Keep::Yes)
+        })
+        .unwrap();
+    engine
+}
+
+fn open(engine: &SharedMemory) -> KvStore<SharedMemory> {
+    KvStore::open(engine.clone(), KvOptions::default()).unwrap()
+}
+
+fn meta(engine: &SharedMemory, key: &[u8]) -> Option<Vec<u8>> {
+    let mut found = None;
+    engine
+        .read(&mut |kv| {
+            found = kv.get(Space::Meta, key)?;
+            Ok(())
+        })
+        .unwrap();
+    found
+}
+
+const SESSIONS: [&str; 7] = ["a", "b", "child1", "child2", "grandchild", "imported", "of-import"];
+
+#[tokio::test]
+async fn a_store_of_schema_1_is_read_whole() {
+    let engine = load(SCHEMA_1);
+    assert_eq!(meta(&engine, b"schema").as_deref(), Some(&b"1"[..]));
+    let id = meta(&engine, b"store_id");
+    let log = open(&engine);
+    assert_eq!(meta(&engine, b"schema"), Some(SCHEMA_VERSION.to_string().into_bytes()));
+    assert_eq!(meta(&engine, b"store_id"), id);
+    for name in SESSIONS {
+        let uid = sample::session(name);
+        let row = log.get(&uid, Level::Strict).await.unwrap();
+        assert_eq!(verify_all(&log, &uid).await.unwrap(), row.view.head);
+        assert_eq!(fold_all(&log, &uid).await.unwrap(), row.view, "{name}");
+    }
+    let a = log.get(&sample::session("a"), Level::Strict).await.unwrap();
+    assert_eq!((a.session.name.as_str(), a.fence.fence.get()), ("first", 3));
+    assert_eq!(a.session.owner.unwrap().subject, "sub");
+    let records = read_all(&log, &sample::session("a")).await.unwrap();
+    assert_eq!(records[2].notes["started"], "yes");
+    assert!(records.iter().all(|record| record.notes.contains_key("commit_time")));
+    assert!(log.get(&sample::session("never"), Level::Strict).await.is_err());
+    drop(log);
+    open(&engine);
+}
+
+#[tokio::test]
+async fn a_migrated_store_goes_on() {
+    let engine = load(SCHEMA_1);
+    let log = open(&engine);
+    for name in SESSIONS {
+        let uid = sample::session(name);
+        let turn = sample::turn(&sample::execution(77), "after the migration");
+        append(&log, &uid, sample::records(turn)).await.unwrap();
+        assert_eq!(
+            fold_all(&log, &uid).await.unwrap(),
+            log.get(&uid, Level::Strict).await.unwrap().view
+        );
+    }
+    // The operation ids that it knew settle still.
+    let parent = sample::session("a");
+    let records = read_all(&log, &parent).await.unwrap();
+    let at = records[6].head();
+    let children = ["child1", "child2"].map(|name| {
+        (NewSession::bare(sample::session(name), "default"), sample::fork_marker(at.seq))
+    });
+    let again = log.fork(sample::id(30), &parent, at, children.to_vec()).await.unwrap();
+    assert_eq!(again.len(), 2);
+    // So does an import, and the one that was under way starts over.
+    let row = |name: &str| ImportRow {
+        session: NewSession::bare(sample::session(name), "default"),
+        create_time: None,
+        parent: None,
+    };
+    let nothing = || Box::pin(stream::iter(Vec::<Result<ImportRecord, LogError>>::new()));
+    let again = log.import(sample::id(40), row("imported"), nothing()).await.unwrap();
+    assert_eq!(again.session.uid, sample::session("imported"));
+    assert_eq!(log.staged(sample::id(42)).await.unwrap(), Head::EMPTY);
+    let items = records.iter().cloned().map(|record| Ok(ImportRecord::Record(record)));
+    let items = Box::pin(stream::iter(items.collect::<Vec<_>>()));
+    log.import(sample::id(42), row("never"), items).await.unwrap();
+}
+
+/// What forks show is found by the purge of a session that was forked before.
+#[tokio::test]
+async fn a_purge_knows_the_forks_of_before_the_migration() {
+    let engine = load(SCHEMA_1);
+    let log = open(&engine);
+    for parent in ["a", "child1", "imported"] {
+        let uid = sample::session(parent);
+        append(&log, &uid, sample::records([sample::deletion()])).await.unwrap();
+        log.purge().unwrap().purge(sample::fresh_id(), &uid).await.unwrap();
+    }
+    for fork in ["child2", "grandchild", "of-import"] {
+        let uid = sample::session(fork);
+        verify_all(&log, &uid).await.unwrap();
+        assert_eq!(
+            fold_all(&log, &uid).await.unwrap(),
+            log.get(&uid, Level::Strict).await.unwrap().view
+        );
+        assert_eq!(read_all(&log, &uid).await.unwrap()[0].seq, Seq::new(1));
+    }
+}
