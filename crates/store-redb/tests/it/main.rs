@@ -3,6 +3,7 @@
 mod commit_errors;
 mod damaged;
 mod held;
+mod migrated;
 mod random_faults;
 mod support;
 mod versions;

@@ -23,6 +23,11 @@ fn set_schema(database: &Database, value: Option<&[u8]>) {
     txn.commit().unwrap();
 }
 
+/// Makes a closed file one of this schema.
+pub(crate) fn edit_schema(path: &Path, value: &[u8]) {
+    set_schema(&Database::open(path).unwrap(), Some(value));
+}
+
 /// Refuses to open `path`, leaving its bytes and its directory as they are.
 #[track_caller]
 fn refuse(path: &Path) -> LogError {
