@@ -32,6 +32,8 @@ pub enum DiskFault {
     None,
     /// The nth call of this kind from now on, from 1, and no other.
     Nth(DiskOp, u64),
+    /// The nth call of this kind from now on, and every call of any kind after it.
+    From(DiskOp, u64),
     /// Every call of this kind.
     Every(DiskOp),
     /// Every call of any kind with this chance in a hundred.
@@ -188,6 +190,10 @@ impl State {
             DiskFault::None => false,
             DiskFault::Every(kind) => kind == op,
             DiskFault::Random(percent) => self.rng.percent(percent),
+            DiskFault::From(kind, nth) => {
+                self.calls += u64::from(kind == op);
+                self.calls >= nth
+            }
             DiskFault::Nth(kind, nth) => {
                 self.calls += u64::from(kind == op);
                 kind == op && self.calls == nth

@@ -3,6 +3,8 @@
 mod commit_errors;
 mod damaged;
 mod held;
+mod killed;
 mod random_faults;
+mod reports;
 mod support;
 mod versions;
