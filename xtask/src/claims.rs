@@ -19,6 +19,9 @@ pub(crate) const FILE: &str = "claims.toml";
 const WORD_FAMILIES: &[&str] =
     &["LR", "DEC", "DSP", "SEQ", "CUR", "RUN", "PRM", "REG", "IDN", "ERR", "DUR"];
 
+/// The family whose first numbers have one digit: reports that became experiments (`B7`; `B07` is another case).
+const REPORTS: char = 'B';
+
 /// The last letter family.
 const LAST_LETTER: char = 'X';
 
@@ -134,7 +137,8 @@ pub(crate) fn case_of(name: &str) -> Option<String> {
     let number = chars.as_str();
     let family =
         ('A'..=LAST_LETTER).contains(&letter) && head.starts_with(|c: char| c.is_ascii_lowercase());
-    (family && is_number(number)).then(|| format!("{letter}{number}"))
+    let report = letter == REPORTS && matches!(number.as_bytes(), [b'1'..=b'9']);
+    (family && (report || is_number(number))).then(|| format!("{letter}{number}"))
 }
 
 /// Two digits, and perhaps the letter of a case that was added between two others (`V07b`).

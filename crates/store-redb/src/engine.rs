@@ -211,9 +211,9 @@ impl Engine for RedbEngine {
                     .map_err(|error| EngineError::of("look at the file", error))?
                     .len(),
             };
-            let live_bytes = stats.stored_bytes();
-            let dead_bytes = disk_bytes.saturating_sub(live_bytes + stats.metadata_bytes());
-            Ok(EngineUsage { disk_bytes, live_bytes, dead_bytes })
+            // A compaction moves pages; what is unused inside of one stays so.
+            let dead_bytes = disk_bytes.saturating_sub(allocated);
+            Ok(EngineUsage { disk_bytes, live_bytes: stats.stored_bytes(), dead_bytes })
         })
     }
 }

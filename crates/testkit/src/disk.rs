@@ -13,6 +13,8 @@ const SECTOR: usize = 512;
 /// What a backend is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskOp {
+    /// Ask for the length.
+    Len,
     /// Read bytes.
     Read,
     /// Write bytes.
@@ -30,9 +32,11 @@ pub enum DiskFault {
     None,
     /// The nth call of this kind from now on, from 1, and no other.
     Nth(DiskOp, u64),
+    /// The nth call of this kind from now on, and every call of any kind after it.
+    From(DiskOp, u64),
     /// Every call of this kind.
     Every(DiskOp),
-    /// Each write, change of length and sync with this chance in a hundred.
+    /// Every call of any kind with this chance in a hundred.
     Random(u64),
 }
 
@@ -185,7 +189,11 @@ impl State {
         let fails = match self.fault {
             DiskFault::None => false,
             DiskFault::Every(kind) => kind == op,
-            DiskFault::Random(percent) => op != DiskOp::Read && self.rng.percent(percent),
+            DiskFault::Random(percent) => self.rng.percent(percent),
+            DiskFault::From(kind, nth) => {
+                self.calls += u64::from(kind == op);
+                self.calls >= nth
+            }
             DiskFault::Nth(kind, nth) => {
                 self.calls += u64::from(kind == op);
                 kind == op && self.calls == nth
@@ -225,7 +233,11 @@ impl FaultyBackend {
 
 impl StorageBackend for FaultyBackend {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state()?.cached.len() as u64)
+        let mut state = self.state()?;
+        if state.fails(DiskOp::Len) {
+            return Err(injected(DiskOp::Len));
+        }
+        Ok(state.cached.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {

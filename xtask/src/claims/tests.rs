@@ -15,6 +15,7 @@ fn names_tell_their_case() {
     case("lr_017_takeover", Some("LR-017"));
     case("cur_4_gap", Some("CUR-4"));
     case("y01_no_such_family", None);
+    case("b7_crashed_session_is_listed", Some("B7"));
     case("a1_short", None);
     case("a012_long", None);
     case("a01", None);

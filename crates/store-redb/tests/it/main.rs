@@ -3,7 +3,9 @@
 mod commit_errors;
 mod damaged;
 mod held;
+mod killed;
 mod migrated;
 mod random_faults;
+mod reports;
 mod support;
 mod versions;

@@ -5,6 +5,7 @@
 mod bad_input;
 mod crash;
 mod journals;
+mod kill_loop;
 mod parity;
 mod quick_start;
 mod server;
