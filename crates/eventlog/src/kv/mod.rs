@@ -8,6 +8,7 @@ mod keys;
 mod ops;
 mod read;
 mod row;
+mod stats;
 mod verify;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use crate::log::{
 use crate::view::SessionView;
 use committer::{Committer, Shared};
 use ops::{Op, OpError, Publish, Reply};
+pub use stats::{SessionTotals, StoreStats};
 use verify::Verification;
 
 /// The version of the stored form that this build writes and reads.
