@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock};
 
 use mainspring_api::{Clock, report};
 use mainspring_eventlog::{
-    Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, Space, Visit,
+    Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, OpenProgress, Space, Visit,
 };
 use redb::{
     Database, DatabaseError, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
@@ -47,15 +47,28 @@ impl RedbEngine {
     /// - `Corrupt`: it is damaged beyond what redb repairs.
     /// - `Unavailable`: it cannot be reached, as when its directory is missing.
     pub fn open(config: &RedbConfig, clock: &dyn Clock) -> Result<Self, LogError> {
+        Self::open_with(config, clock, &OpenProgress::ignored())
+    }
+
+    /// As [`RedbEngine::open`], telling `progress` while a file that was not
+    /// closed cleanly is repaired.
+    ///
+    /// # Errors
+    /// As [`RedbEngine::open`].
+    pub fn open_with(
+        config: &RedbConfig,
+        clock: &dyn Clock,
+        progress: &OpenProgress,
+    ) -> Result<Self, LogError> {
         let RedbConfig { path, cache_bytes } = config.clone();
-        let database = first_open(&path, cache_bytes)?;
+        let database = first_open(&path, cache_bytes, progress)?;
         let note = HolderNote::write(&path, clock.now())
             .inspect_err(|error| tracing::warn!(%error, "no holder note beside the store"))
             .ok();
         let file = path.clone();
         let again = move || {
             drop_cached_pages(&path)?;
-            open(&path, cache_bytes, Empty::Refuse)
+            open(&path, cache_bytes, Empty::Refuse, None)
         };
         Ok(Self::of(note, Some(file), database, again))
     }
@@ -101,7 +114,8 @@ impl RedbEngine {
         })
     }
 
-    fn with<T>(
+    /// Runs `f` on the open database.
+    pub(crate) fn with<T>(
         &self,
         f: impl FnOnce(&Database) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
@@ -115,10 +129,17 @@ impl RedbEngine {
     }
 }
 
+impl RedbEngine {
+    /// Takes the note away while the file is still held.
+    pub(crate) fn unnote(&mut self) {
+        drop(self.note.take());
+    }
+}
+
 impl Drop for RedbEngine {
     fn drop(&mut self) {
         // While the file is still locked, so that no other process's note is removed.
-        drop(self.note.take());
+        self.unnote();
         close(self.database.get_mut().unwrap_or_else(PoisonError::into_inner));
     }
 }

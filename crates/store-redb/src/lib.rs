@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod compact;
 mod config;
 mod engine;
 mod error;
@@ -8,6 +9,7 @@ mod open;
 mod overlay;
 mod store;
 
+pub use compact::{Compacted, compact};
 pub use config::RedbConfig;
 pub use engine::RedbEngine;
-pub use store::{RedbStore, open_store};
+pub use store::{RedbStore, open_store, open_store_with};

@@ -1,8 +1,10 @@
 //! What is particular to redb: files, versions, holders, and faults of the disk.
 
 mod commit_errors;
+mod compacting;
 mod damaged;
 mod held;
 mod random_faults;
+mod recovering;
 mod support;
 mod versions;
