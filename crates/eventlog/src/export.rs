@@ -19,6 +19,13 @@ use crate::json;
 use crate::log::{ImportRow, NewSession, SessionRow};
 use crate::reader::{EVENT_DEPTH_MAX, parse_rfc3339};
 
+/// Bytes of one line: the largest event with every character escaped, its
+/// notes, and what stands around it.
+pub const LINE_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes of a vector file, which is one document and read whole.
+pub const VECTOR_BYTES_MAX: usize = 64 << 20;
+
 /// One line of an exported journal.
 #[derive(Debug, Clone)]
 pub enum Line {
@@ -121,6 +128,21 @@ pub fn head_line(row: &SessionRow) -> Bytes {
     let mut line = json_text(&object(vec![("head", head)])).expect("it holds no numbers");
     line.push('\n');
     line.into()
+}
+
+/// Refuses a line beyond its bound.
+///
+/// # Errors
+/// [`LogError::TooLarge`].
+pub fn check_line(line: &[u8]) -> Result<(), LogError> {
+    within("line", line.len(), LINE_BYTES_MAX)
+}
+
+fn within(what: &'static str, bytes: usize, bytes_max: usize) -> Result<(), LogError> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    Err(LogError::TooLarge { what, bytes: bytes as u64, bytes_max: bytes_max as u64 })
 }
 
 /// Reads one line; `number` counts from 1 and is for messages.
@@ -282,8 +304,9 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
 /// when `file` is not one.
 ///
 /// # Errors
-/// [`LogError::BadLine`] when it is one and ill-formed.
+/// [`LogError::BadLine`] when it is one and ill-formed; [`LogError::TooLarge`].
 pub fn vector_lines(file: &[u8]) -> Result<Option<Vec<Bytes>>, LogError> {
+    within("vector file", file.len(), VECTOR_BYTES_MAX)?;
     // A vector file is one document; an export is several, so it does not parse.
     let Ok(Json::Object(mut members)) = json::parse_within(file, EVENT_DEPTH_MAX + 3) else {
         return Ok(None);
@@ -320,14 +343,15 @@ impl LineVerifier {
     /// Checks the next line; blank ones are skipped.
     ///
     /// # Errors
-    /// [`LogError::BadLine`]; [`LogError::Tampered`] at the first bad record or
-    /// when the records do not end at the stated head; as
+    /// [`LogError::BadLine`]; [`LogError::TooLarge`]; [`LogError::Tampered`] at
+    /// the first bad record or when the records do not end at the stated head; as
     /// [`StoredRecord::event`] when a record's content is not known.
     pub fn push(&mut self, line: &[u8]) -> Result<(), LogError> {
         self.line += 1;
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
+        check_line(line)?;
         let parsed = parse_line(self.line, line)?;
         if self.head.is_some() {
             return Err(LogError::BadLine {
@@ -345,6 +369,12 @@ impl LineVerifier {
                 self.expect(head)
             }
         }
+    }
+
+    /// The head of the records so far.
+    #[must_use]
+    pub const fn records_head(&self) -> Head {
+        self.chain.head()
     }
 
     /// Requires the records to end at `head`.
