@@ -4,8 +4,11 @@
 
 mod bad_input;
 mod crash;
+mod going_on;
 mod journals;
 mod parity;
 mod quick_start;
+mod readiness;
 mod server;
 mod support;
+mod whole_stores;
