@@ -119,7 +119,7 @@ impl Fresh {
         let path = with_suffix(store, ".compact");
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(io_failed("remove", &path, error));
+                Err(io_failed("remove", &path, error))
             }
             _ => Ok(Self { path }),
         }

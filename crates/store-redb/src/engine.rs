@@ -13,9 +13,10 @@ use mainspring_eventlog::{
 };
 use redb::{
     Database, DatabaseError, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
-    ReadableTable, StorageBackend, Table, TableError, WriteTransaction,
+    StorageBackend, Table, TableError, WriteTransaction,
 };
 
+use crate::access::{get_of, scan_of};
 use crate::config::RedbConfig;
 use crate::error::{guarded, is_latched, unavailable};
 use crate::holder::HolderNote;
@@ -375,39 +376,4 @@ impl KvWrite for Writer<'_> {
         let deleted = guarded("delete", || table.remove(key).map(drop));
         self.note(deleted)
     }
-}
-
-fn get_of(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    key: &[u8],
-) -> Result<Option<Vec<u8>>, EngineError> {
-    guarded("read", || {
-        Ok::<_, redb::StorageError>(table.get(key)?.map(|value| value.value().to_vec()))
-    })
-}
-
-fn scan_of(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    from: &[u8],
-    to: &[u8],
-    visit: &mut Visit<'_>,
-) -> Result<(), EngineError> {
-    if from >= to {
-        return Ok(());
-    }
-    let mut range = guarded("scan", || table.range(from..to))?;
-    let mut next = || {
-        range.next().transpose().inspect(|entry| {
-            // Damage may show only now; the same calls below cannot fail any more.
-            if let Some((key, value)) = entry {
-                let _ = (key.value(), value.value());
-            }
-        })
-    };
-    while let Some((key, value)) = guarded("scan", &mut next)? {
-        if visit(key.value(), value.value()).is_break() {
-            break;
-        }
-    }
-    Ok(())
 }

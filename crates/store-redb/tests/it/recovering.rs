@@ -101,23 +101,18 @@ async fn a_note_of_this_very_file_saves_the_second_repair() {
 
 #[tokio::test]
 async fn a_note_that_proves_nothing_is_not_believed() {
-    let change = |key: &'static str, value: Value| {
-        move |note: &mut Value| {
-            *note.pointer_mut(key).unwrap() = value.clone();
-        }
-    };
-    let changes: [Box<dyn Fn(&mut Value)>; 6] = [
-        Box::new(change("/file/ino", json!(1))),
-        Box::new(change("/file/dev", json!(1))),
-        Box::new(change("/file/born_nanos", json!(1))),
-        Box::new(change("/file", Value::Null)),
-        Box::new(change("/schema", json!(SCHEMA_VERSION + 1))),
-        Box::new(change("/schema", Value::Null)),
+    let changes = [
+        ("/file/ino", json!(1)),
+        ("/file/dev", json!(1)),
+        ("/file/born_nanos", json!(1)),
+        ("/file", Value::Null),
+        ("/schema", json!(SCHEMA_VERSION + 1)),
+        ("/schema", Value::Null),
     ];
-    for change in changes {
+    for (member, value) in changes {
         let crashed = Crashed::new().await;
         let mut note = crashed.note.clone();
-        change(&mut note);
+        *note.pointer_mut(member).unwrap() = value;
         assert_eq!(crashed.with_note(Some(&note.to_string())).await.len(), 6, "{note}");
     }
     for content in ["", "{", "[]", &"x".repeat(5_000)] {

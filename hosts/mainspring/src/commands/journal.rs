@@ -34,7 +34,7 @@ pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Res
     let (name, exported) = match Target::of(args.file) {
         Target::Whole(path) => {
             let mut partial = Partial::claim(path.clone(), output)?;
-            let records = journal.into_file(&mut partial, args.resume, output).await?;
+            let records = journal.write_file(&mut partial, args.resume, output).await?;
             (path.display().to_string(), Some(records))
         }
         _ if args.resume => {
@@ -44,12 +44,12 @@ pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Res
             let name = path.display().to_string();
             let opened = tokio::fs::OpenOptions::new().write(true).open(&path).await;
             let out = opened.map_err(|error| CliError::file(&name, &error))?;
-            let records = journal.into_stream(&name, Box::new(out)).await?;
+            let records = journal.write_to(&name, Box::new(out)).await?;
             (name, Some(records))
         }
         Target::Stdout => {
             let name = "standard output".to_owned();
-            journal.into_stream(&name, Box::new(tokio::io::stdout())).await?;
+            journal.write_to(&name, Box::new(tokio::io::stdout())).await?;
             (name, None)
         }
     };
@@ -77,7 +77,7 @@ impl Exported<'_> {
     }
 
     /// Writes everything, and returns how many records there are.
-    async fn into_stream(
+    async fn write_to(
         &self,
         name: &str,
         mut out: Box<dyn AsyncWrite + Unpin + Send>,
@@ -96,7 +96,7 @@ impl Exported<'_> {
     }
 
     /// Writes what is missing, and gives the file its name.
-    async fn into_file(
+    async fn write_file(
         &self,
         partial: &mut Partial,
         resume: bool,

@@ -11,4 +11,5 @@ mod quick_start;
 mod readiness;
 mod server;
 mod support;
+mod terminal;
 mod whole_stores;
