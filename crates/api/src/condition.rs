@@ -163,6 +163,8 @@ conditions! {
     HarnessFailed = "harness_failed" => Internal,
     /// The host is shutting down.
     Draining = "draining" => Unavailable,
+    /// The store is being opened; the message says how far it is.
+    StoreRecovering = "store_recovering" => Unavailable,
     /// The host was told to stop a turn; it can be resumed.
     Interrupted = "interrupted" => Unavailable,
     /// Cancelled by request.

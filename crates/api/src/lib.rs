@@ -69,7 +69,8 @@ pub use model::{
     ToolChoiceMode, ToolDefinition, Usage,
 };
 pub use operations::{
-    FindRequest, ImportRequest, Operations, VerifyProgress, VerifyReport, VerifyRequest,
+    ExportRequest, FindRequest, ImportRequest, Operations, VerifyProgress, VerifyReport,
+    VerifyRequest,
 };
 pub use registry::{
     HarnessRegistration, HarnessRegistry, HarnessSource, HarnessSpec, HarnessState, Placement,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::BoxStream;
 use crate::auth::Caller;
-use crate::id::{Head, SessionUid};
+use crate::id::{AppendId, Head, SessionUid};
 use crate::session::{ExecState, Owner, Session};
 use crate::sessions::{ListPage, SessionsError};
 
@@ -65,6 +65,15 @@ pub struct VerifyReport {
     pub head_attested: bool,
 }
 
+/// Which part of a journal to export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportRequest {
+    /// The session.
+    pub session: SessionUid,
+    /// The record after which to begin; [`Head::EMPTY`] for the whole journal.
+    pub after: Head,
+}
+
 /// Where imported records go.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRequest {
@@ -76,6 +85,9 @@ pub struct ImportRequest {
     pub project: String,
     /// Name for a journal that names none.
     pub name: String,
+    /// The import's id: the same again goes on with what it staged. A fresh one
+    /// when absent.
+    pub id: Option<AppendId>,
 }
 
 /// Finding, verifying, exporting and importing journals.
@@ -92,18 +104,26 @@ pub trait Operations: fmt::Debug + Send + Sync + 'static {
         request: VerifyRequest,
     ) -> Result<BoxStream<'static, Result<VerifyProgress, SessionsError>>, SessionsError>;
 
-    /// The journal as lines of JSON, each with its line end: records in order,
-    /// then the head.
+    /// The journal as lines of JSON, each with its line end: the records after
+    /// the position that was asked for, in order, then the head.
+    ///
+    /// # Guarantees
+    /// Records are verified as they are sent, from that position on.
+    ///
+    /// # Errors
+    /// `conflict` when the journal does not pass through that position.
     async fn export(
         &self,
         caller: &Caller,
-        session: &SessionUid,
+        request: ExportRequest,
     ) -> Result<BoxStream<'static, Result<Bytes, SessionsError>>, SessionsError>;
 
     /// Stages and verifies `lines`, then publishes the session in one step.
     ///
     /// # Guarantees
-    /// On any error nothing is visible.
+    /// - On any error nothing is visible.
+    /// - The same id again, with the same lines from the first, goes on with what
+    ///   is staged, as far as the store kept it.
     async fn import(
         &self,
         caller: &Caller,

@@ -5,6 +5,8 @@
 //! "session"}}`. Members are sorted, so the same journal always gives the same
 //! bytes. Lines of other writers may have any member order and spacing.
 
+mod verifier;
+
 use std::collections::BTreeMap;
 
 use mainspring_api::{
@@ -13,11 +15,20 @@ use mainspring_api::{
 };
 
 use crate::canonical::{json_text, rfc3339, write_string};
-use crate::chain::{ChainVerifier, StoredRecord};
+use crate::chain::StoredRecord;
 use crate::error::LogError;
 use crate::json;
 use crate::log::{ImportRow, NewSession, SessionRow};
 use crate::reader::{EVENT_DEPTH_MAX, parse_rfc3339};
+
+pub use verifier::LineVerifier;
+
+/// Bytes of one line: the largest event with every character escaped, its
+/// notes, and what stands around it.
+pub const LINE_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes of a vector file, which is one document and read whole.
+pub const VECTOR_BYTES_MAX: usize = 64 << 20;
 
 /// One line of an exported journal.
 #[derive(Debug, Clone)]
@@ -121,6 +132,21 @@ pub fn head_line(row: &SessionRow) -> Bytes {
     let mut line = json_text(&object(vec![("head", head)])).expect("it holds no numbers");
     line.push('\n');
     line.into()
+}
+
+/// Refuses a line beyond its bound.
+///
+/// # Errors
+/// [`LogError::TooLarge`].
+pub fn check_line(line: &[u8]) -> Result<(), LogError> {
+    within("line", line.len(), LINE_BYTES_MAX)
+}
+
+fn within(what: &'static str, bytes: usize, bytes_max: usize) -> Result<(), LogError> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    Err(LogError::TooLarge { what, bytes: bytes as u64, bytes_max: bytes_max as u64 })
 }
 
 /// Reads one line; `number` counts from 1 and is for messages.
@@ -282,8 +308,9 @@ fn read_session(mut s: JsonObject) -> Read<ImportRow> {
 /// when `file` is not one.
 ///
 /// # Errors
-/// [`LogError::BadLine`] when it is one and ill-formed.
+/// [`LogError::BadLine`] when it is one and ill-formed; [`LogError::TooLarge`].
 pub fn vector_lines(file: &[u8]) -> Result<Option<Vec<Bytes>>, LogError> {
+    within("vector file", file.len(), VECTOR_BYTES_MAX)?;
     // A vector file is one document; an export is several, so it does not parse.
     let Ok(Json::Object(mut members)) = json::parse_within(file, EVENT_DEPTH_MAX + 3) else {
         return Ok(None);
@@ -300,79 +327,4 @@ pub fn vector_lines(file: &[u8]) -> Result<Option<Vec<Bytes>>, LogError> {
 #[must_use]
 pub fn no_lines() -> LogError {
     LogError::BadLine { line: 1, why: "there is neither a record nor a head".to_owned() }
-}
-
-/// Verifies an exported journal, line by line.
-#[derive(Debug)]
-pub struct LineVerifier {
-    chain: ChainVerifier,
-    line: u64,
-    head: Option<Head>,
-}
-
-impl Default for LineVerifier {
-    fn default() -> Self {
-        Self { chain: ChainVerifier::after(Head::EMPTY), line: 0, head: None }
-    }
-}
-
-impl LineVerifier {
-    /// Checks the next line; blank ones are skipped.
-    ///
-    /// # Errors
-    /// [`LogError::BadLine`]; [`LogError::Tampered`] at the first bad record or
-    /// when the records do not end at the stated head; as
-    /// [`StoredRecord::event`] when a record's content is not known.
-    pub fn push(&mut self, line: &[u8]) -> Result<(), LogError> {
-        self.line += 1;
-        if line.trim_ascii().is_empty() {
-            return Ok(());
-        }
-        let parsed = parse_line(self.line, line)?;
-        if self.head.is_some() {
-            return Err(LogError::BadLine {
-                line: self.line,
-                why: "it follows the head line".to_owned(),
-            });
-        }
-        match parsed {
-            Line::Record(record) => {
-                self.chain.check(&record)?;
-                record.event().map(drop)
-            }
-            Line::Head(head, _) => {
-                self.head = Some(head);
-                self.expect(head)
-            }
-        }
-    }
-
-    /// Requires the records to end at `head`.
-    ///
-    /// # Errors
-    /// [`LogError::Tampered`].
-    pub fn expect(&self, head: Head) -> Result<(), LogError> {
-        let found = self.chain.head();
-        if found == head {
-            return Ok(());
-        }
-        let what = if found.seq < head.seq {
-            "records are missing at the end"
-        } else {
-            "the records do not end at the expected head"
-        };
-        Err(LogError::Tampered { seq: found.seq.next().min(head.seq), what })
-    }
-
-    /// The head of the records, and whether a head line attested it.
-    ///
-    /// # Errors
-    /// [`LogError::BadLine`] when there was neither a record nor a head.
-    pub fn finish(&self) -> Result<(Head, bool), LogError> {
-        let head = self.chain.head();
-        if head == Head::EMPTY && self.head.is_none() {
-            return Err(no_lines());
-        }
-        Ok((head, self.head.is_some()))
-    }
 }

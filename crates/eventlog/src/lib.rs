@@ -32,6 +32,7 @@ mod log;
 mod memory;
 pub mod page_token;
 pub mod reader;
+mod recovering;
 mod spec_digest;
 mod tool_args;
 mod view;
@@ -40,13 +41,14 @@ pub use chain::{Batch, ChainVerifier, NewRecord, StoredRecord, record_bytes, rec
 pub use engine::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
 pub use error::LogError;
 pub use input_hash::{go_json_string, input_hash};
-pub use kv::{KvOptions, KvStore, SCHEMA_VERSION};
+pub use kv::{KvOptions, KvStore, SCHEMA_VERSION, SessionTotals, StoreStats};
 pub use log::{
     EventLog, FenceRow, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery,
     Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, NewSession, Page, PageKey, Purge,
     ROW_KEY_BYTES_MAX, ReadLimit, RowKey, RowPatch, SessionRow, Verified, mint_any,
 };
 pub use memory::MemoryEngine;
+pub use recovering::{OpenProgress, Recovering};
 pub use spec_digest::{spec_bytes, spec_digest};
 pub use tool_args::{InvalidToolArgs, normalise_args};
 pub use view::{

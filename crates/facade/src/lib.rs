@@ -28,12 +28,14 @@
 //! ```
 
 mod host;
+mod opening;
 mod stores;
 
 pub use host::{Host, HostBuilder, HostError};
+pub use opening::Opening;
 #[cfg(feature = "store-redb")]
 pub use stores::RedbFactory;
-pub use stores::{MemoryFactory, StoreFactory, Stores};
+pub use stores::{Compacted, MemoryFactory, StoreFactory, Stores};
 
 pub use mainspring_api as api;
 pub use mainspring_controller as controller;

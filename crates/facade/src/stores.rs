@@ -4,9 +4,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use mainspring_eventlog::{EventLog, KvOptions, KvStore, LogError, MemoryEngine};
+use mainspring_api::async_trait;
+use mainspring_eventlog::{
+    EventLog, KvOptions, KvStore, LogError, MemoryEngine, OpenProgress, StoreStats,
+};
+#[cfg(feature = "store-redb")]
+use mainspring_store_redb::RedbConfig;
+
+/// What a compaction came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compacted {
+    /// Bytes on disk before.
+    pub before: u64,
+    /// Bytes on disk after.
+    pub after: u64,
+}
 
 /// Opens the logs of one scheme.
+#[async_trait]
 pub trait StoreFactory: fmt::Debug + Send + Sync {
     /// Its scheme, such as `redb`.
     fn scheme(&self) -> &'static str;
@@ -16,6 +31,56 @@ pub trait StoreFactory: fmt::Debug + Send + Sync {
     /// # Errors
     /// The store's own.
     fn open(&self, rest: &str, options: KvOptions) -> Result<Arc<dyn EventLog>, LogError>;
+
+    /// As [`StoreFactory::open`], telling `progress` while a log that was not
+    /// closed cleanly is recovered, if the store can tell.
+    ///
+    /// # Errors
+    /// The store's own.
+    fn open_with(
+        &self,
+        rest: &str,
+        options: KvOptions,
+        progress: &OpenProgress,
+    ) -> Result<Arc<dyn EventLog>, LogError> {
+        let _ = progress;
+        self.open(rest, options)
+    }
+
+    /// Opens the log at `rest`, which must be there, and reads its totals.
+    /// `progress` is told how many sessions were read.
+    ///
+    /// # Errors
+    /// `Unsupported` where the store has no totals; the store's own.
+    async fn stats(
+        &self,
+        rest: &str,
+        options: KvOptions,
+        opening: &OpenProgress,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<StoreStats, LogError> {
+        let _ = (rest, options, opening, progress);
+        Err(LogError::Unsupported("stats"))
+    }
+
+    /// Gives back the dead space of the log at `rest`, which nobody may have
+    /// open. `progress` is told how many bytes are done, of how many.
+    ///
+    /// # Guarantees
+    /// A crash at any point leaves the log as it was or compacted.
+    ///
+    /// # Errors
+    /// `Unsupported` where the store has no dead space to give back; the
+    /// store's own, with the log as it was.
+    fn compact(
+        &self,
+        rest: &str,
+        options: &KvOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Compacted, LogError> {
+        let _ = (rest, options, progress);
+        Err(LogError::Unsupported("compact"))
+    }
 }
 
 /// The schemes that a host knows.
@@ -49,6 +114,56 @@ impl Stores {
     /// # Errors
     /// [`LogError::NotAStore`] for a scheme that is not there, naming those that are.
     pub fn open(&self, address: &str, options: KvOptions) -> Result<Arc<dyn EventLog>, LogError> {
+        let (factory, rest) = self.find(address)?;
+        factory.open(rest, options)
+    }
+
+    /// As [`Stores::open`], telling `progress` while a log is recovered.
+    ///
+    /// # Errors
+    /// As [`Stores::open`].
+    pub fn open_with(
+        &self,
+        address: &str,
+        options: KvOptions,
+        progress: &OpenProgress,
+    ) -> Result<Arc<dyn EventLog>, LogError> {
+        let (factory, rest) = self.find(address)?;
+        factory.open_with(rest, options, progress)
+    }
+
+    /// The totals of the log at `address`: see [`StoreFactory::stats`].
+    ///
+    /// # Errors
+    /// As [`Stores::open`] and [`StoreFactory::stats`].
+    pub async fn stats(
+        &self,
+        address: &str,
+        options: KvOptions,
+        opening: &OpenProgress,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<StoreStats, LogError> {
+        let (factory, rest) = self.find(address)?;
+        factory.stats(rest, options, opening, progress).await
+    }
+
+    /// Gives back the dead space of the log at `address`: see
+    /// [`StoreFactory::compact`].
+    ///
+    /// # Errors
+    /// As [`Stores::open`] and [`StoreFactory::compact`].
+    pub fn compact(
+        &self,
+        address: &str,
+        options: &KvOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Compacted, LogError> {
+        let (factory, rest) = self.find(address)?;
+        factory.compact(rest, options, progress)
+    }
+
+    /// The factory of an address, and the address without its scheme.
+    fn find<'a>(&self, address: &'a str) -> Result<(&dyn StoreFactory, &'a str), LogError> {
         let is_scheme = |text: &str| {
             text.len() > 1 && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
         };
@@ -63,7 +178,7 @@ impl Stores {
                 self.factories.keys().copied().collect::<Vec<_>>().join(", ")
             ),
         })?;
-        factory.open(rest, options)
+        Ok((&**factory, rest))
     }
 }
 
@@ -87,14 +202,47 @@ impl StoreFactory for MemoryFactory {
 pub struct RedbFactory;
 
 #[cfg(feature = "store-redb")]
+#[async_trait]
 impl StoreFactory for RedbFactory {
     fn scheme(&self) -> &'static str {
         "redb"
     }
 
     fn open(&self, rest: &str, options: KvOptions) -> Result<Arc<dyn EventLog>, LogError> {
-        let config = mainspring_store_redb::RedbConfig::at(rest);
-        Ok(Arc::new(mainspring_store_redb::open_store(&config, options)?))
+        self.open_with(rest, options, &OpenProgress::ignored())
+    }
+
+    fn open_with(
+        &self,
+        rest: &str,
+        options: KvOptions,
+        progress: &OpenProgress,
+    ) -> Result<Arc<dyn EventLog>, LogError> {
+        let config = RedbConfig::at(rest);
+        Ok(Arc::new(mainspring_store_redb::open_store_with(&config, options, progress)?))
+    }
+
+    async fn stats(
+        &self,
+        rest: &str,
+        options: KvOptions,
+        opening: &OpenProgress,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<StoreStats, LogError> {
+        let config = RedbConfig::at(rest);
+        let store = mainspring_store_redb::open_store_with(&config, options, opening)?;
+        store.stats(progress).await
+    }
+
+    fn compact(
+        &self,
+        rest: &str,
+        options: &KvOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Compacted, LogError> {
+        let config = RedbConfig::at(rest);
+        let done = mainspring_store_redb::compact(&config, &*options.clock, progress)?;
+        Ok(Compacted { before: done.before, after: done.after })
     }
 }
 
@@ -111,5 +259,7 @@ mod tests {
         // Without a scheme it is a path of the default store.
         let error = stores.open("./a.redb", KvOptions::default()).unwrap_err();
         assert!(error.to_string().contains("\"redb\""), "{error}");
+        let error = stores.compact("memory:", &KvOptions::default(), &mut |_, _| {}).unwrap_err();
+        assert!(matches!(error, LogError::Unsupported("compact")), "{error}");
     }
 }

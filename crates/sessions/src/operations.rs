@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    AppendId, BoxStream, Bytes, Caller, FindRequest, Head, ImportRequest, ListPage, Operations,
-    Session, SessionUid, SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
+    AppendId, BoxStream, Bytes, Caller, ExportRequest, FindRequest, Head, ImportRequest, ListPage,
+    Operations, Session, SessionUid, SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
 };
-use mainspring_eventlog::export::{Line, head_line, no_lines, parse_line, record_line};
+use mainspring_eventlog::export::{Line, check_line, head_line, no_lines, parse_line, record_line};
 use mainspring_eventlog::{
     ChainVerifier, ImportRecord, ImportRow, Level, ListQuery, LogError, NewSession, SessionRow,
     Verified, page_token,
@@ -79,12 +79,14 @@ impl Operations for Service {
     async fn export(
         &self,
         _caller: &Caller,
-        session: &SessionUid,
+        request: ExportRequest,
     ) -> Result<BoxStream<'static, Result<Bytes, SessionsError>>, SessionsError> {
-        let row = self.inner.find(session).await?;
-        let head = row.view.head;
-        let pages = Pages::of(Arc::clone(self.log()), session.clone(), head.seq);
-        let chain = ChainVerifier::after(Head::EMPTY);
+        let ExportRequest { session, after } = request;
+        let row = self.inner.find(&session).await?;
+        self.passes_through(&row, after).await?;
+        let log = Arc::clone(self.log());
+        let pages = Pages::of(log, session, after.seq.next(), row.view.head.seq);
+        let chain = ChainVerifier::after(after);
         let state = Export { pages, chain, row: Some(row) };
         Ok(Box::pin(stream::unfold(state, Export::next)))
     }
@@ -97,8 +99,9 @@ impl Operations for Service {
     ) -> Result<Session, SessionsError> {
         let overrides =
             request.session.is_some() || !request.harness.is_empty() || !request.name.is_empty();
+        let entropy = &*self.inner.options.entropy;
+        let id = request.id.unwrap_or_else(|| AppendId::random(entropy));
         let row = self.import_row(caller, request);
-        let id = AppendId::random(&*self.inner.options.entropy);
         let project = self.inner.options.project.clone();
         let lines = Lines { lines, number: 0, project, overrides, found: Found::Nothing };
         let failed: Arc<Mutex<Option<SessionsError>>> = Arc::default();
@@ -114,6 +117,23 @@ impl Operations for Service {
 }
 
 impl Service {
+    /// Refuses a position that the journal does not pass through.
+    async fn passes_through(&self, row: &SessionRow, at: Head) -> Result<(), SessionsError> {
+        let (uid, head) = (&row.session.uid, row.view.head);
+        if at == Head::EMPTY || at == head {
+            return Ok(());
+        }
+        let conflict = || log_failed(LogError::Conflict { expected: at, head }).on(uid);
+        if at.seq > head.seq {
+            return Err(conflict());
+        }
+        let mut record = Pages::of(Arc::clone(self.log()), uid.clone(), at.seq, at.seq);
+        match record.stored().await.transpose()? {
+            Some(record) if record.head() == at => Ok(()),
+            _ => Err(conflict()),
+        }
+    }
+
     /// The row of a journal that names none.
     fn import_row(&self, caller: &Caller, request: ImportRequest) -> ImportRow {
         let entropy = &*self.inner.options.entropy;
@@ -225,7 +245,8 @@ impl Lines {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            return Some(parse_line(self.number, &line).and_then(|line| self.record(line)));
+            let parsed = check_line(&line).and_then(|()| parse_line(self.number, &line));
+            return Some(parsed.and_then(|line| self.record(line)));
         }
     }
 

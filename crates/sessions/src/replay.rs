@@ -30,7 +30,7 @@ impl Inner {
             Some(to) => to.min(head),
         };
         let log = Arc::clone(&self.options.log);
-        let pages = Pages { log, uid, next: from, to, ready: VecDeque::new() };
+        let pages = Pages::of(log, uid, from, to);
         Ok(Box::pin(stream::unfold(pages, Pages::next)))
     }
 }
@@ -61,9 +61,9 @@ impl Pages {
         }
     }
 
-    /// All records of a session up to `to`.
-    pub(crate) fn of(log: Arc<dyn EventLog>, uid: SessionUid, to: Seq) -> Self {
-        Self { log, uid, next: Seq::new(1), to, ready: VecDeque::new() }
+    /// The records of a session from `from` to `to`.
+    pub(crate) fn of(log: Arc<dyn EventLog>, uid: SessionUid, from: Seq, to: Seq) -> Self {
+        Self { log, uid, next: from, to, ready: VecDeque::new() }
     }
 
     /// The next record as it is stored. After an error there is none.

@@ -9,13 +9,14 @@ use std::sync::{PoisonError, RwLock};
 
 use mainspring_api::{Clock, report};
 use mainspring_eventlog::{
-    Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, Space, Visit,
+    Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, OpenProgress, Space, Visit,
 };
 use redb::{
     Database, DatabaseError, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
-    ReadableTable, StorageBackend, Table, TableError, WriteTransaction,
+    StorageBackend, Table, TableError, WriteTransaction,
 };
 
+use crate::access::{get_of, scan_of};
 use crate::config::RedbConfig;
 use crate::error::{guarded, is_latched, unavailable};
 use crate::holder::HolderNote;
@@ -47,15 +48,28 @@ impl RedbEngine {
     /// - `Corrupt`: it is damaged beyond what redb repairs.
     /// - `Unavailable`: it cannot be reached, as when its directory is missing.
     pub fn open(config: &RedbConfig, clock: &dyn Clock) -> Result<Self, LogError> {
+        Self::open_with(config, clock, &OpenProgress::ignored())
+    }
+
+    /// As [`RedbEngine::open`], telling `progress` while a file that was not
+    /// closed cleanly is repaired.
+    ///
+    /// # Errors
+    /// As [`RedbEngine::open`].
+    pub fn open_with(
+        config: &RedbConfig,
+        clock: &dyn Clock,
+        progress: &OpenProgress,
+    ) -> Result<Self, LogError> {
         let RedbConfig { path, cache_bytes } = config.clone();
-        let database = first_open(&path, cache_bytes)?;
+        let database = first_open(&path, cache_bytes, progress)?;
         let note = HolderNote::write(&path, clock.now())
             .inspect_err(|error| tracing::warn!(%error, "no holder note beside the store"))
             .ok();
         let file = path.clone();
         let again = move || {
             drop_cached_pages(&path)?;
-            open(&path, cache_bytes, Empty::Refuse)
+            open(&path, cache_bytes, Empty::Refuse, None)
         };
         Ok(Self::of(note, Some(file), database, again))
     }
@@ -101,7 +115,8 @@ impl RedbEngine {
         })
     }
 
-    fn with<T>(
+    /// Runs `f` on the open database.
+    pub(crate) fn with<T>(
         &self,
         f: impl FnOnce(&Database) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
@@ -115,10 +130,17 @@ impl RedbEngine {
     }
 }
 
+impl RedbEngine {
+    /// Takes the note away while the file is still held.
+    pub(crate) fn unnote(&mut self) {
+        drop(self.note.take());
+    }
+}
+
 impl Drop for RedbEngine {
     fn drop(&mut self) {
         // While the file is still locked, so that no other process's note is removed.
-        drop(self.note.take());
+        self.unnote();
         close(self.database.get_mut().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -366,39 +388,4 @@ impl KvWrite for Writer<'_> {
         let deleted = guarded("delete", || table.remove(key).map(drop));
         self.note(deleted)
     }
-}
-
-fn get_of(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    key: &[u8],
-) -> Result<Option<Vec<u8>>, EngineError> {
-    guarded("read", || {
-        Ok::<_, redb::StorageError>(table.get(key)?.map(|value| value.value().to_vec()))
-    })
-}
-
-fn scan_of(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    from: &[u8],
-    to: &[u8],
-    visit: &mut Visit<'_>,
-) -> Result<(), EngineError> {
-    if from >= to {
-        return Ok(());
-    }
-    let mut range = guarded("scan", || table.range(from..to))?;
-    let mut next = || {
-        range.next().transpose().inspect(|entry| {
-            // Damage may show only now; the same calls below cannot fail any more.
-            if let Some((key, value)) = entry {
-                let _ = (key.value(), value.value());
-            }
-        })
-    };
-    while let Some((key, value)) = guarded("scan", &mut next)? {
-        if visit(key.value(), value.value()).is_break() {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -1,13 +1,18 @@
 //! The note beside the file that says which process holds it.
 //!
-//! The file's lock decides who holds the store; the note only names the holder
-//! for people. A note whose process is gone is ignored.
+//! The file's lock decides who holds the store; the note names the holder for
+//! people. One whose process is gone names nobody, but still says what that
+//! process had open: a store, of a version that it could read. A clean close
+//! takes the note away, so one beside an unclean file is its last holder's.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use mainspring_api::Timestamp;
+use mainspring_eventlog::SCHEMA_VERSION;
 use mainspring_eventlog::canonical::rfc3339;
 use serde::{Deserialize, Serialize};
 
@@ -27,13 +32,42 @@ struct Note {
     since: String,
     /// When the process started, in the system's own count: tells a reused pid.
     process_start: Option<u64>,
+    /// The newest schema version that the file may have: that of its holder.
+    #[serde(default)]
+    schema: Option<u64>,
+    /// Which file it is about.
+    #[serde(default)]
+    file: Option<FileId>,
+}
+
+/// A file, however its name came to be. The time of its birth tells a new file
+/// that was given the number of a deleted one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileId {
+    dev: u64,
+    ino: u64,
+    born_nanos: Option<u64>,
+}
+
+impl FileId {
+    pub(crate) fn of(found: &Metadata) -> Self {
+        let born = found.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let born_nanos = born.and_then(|since| u64::try_from(since.as_nanos()).ok());
+        Self { dev: found.dev(), ino: found.ino(), born_nanos }
+    }
 }
 
 impl HolderNote {
     /// Writes the note of this process. The caller holds the file's lock.
     pub(crate) fn write(store: &Path, now: Timestamp) -> io::Result<Self> {
         let pid = std::process::id();
-        let note = Note { pid, since: rfc3339(now), process_start: process_start(pid) };
+        let note = Note {
+            pid,
+            since: rfc3339(now),
+            process_start: process_start(pid),
+            schema: Some(SCHEMA_VERSION),
+            file: Some(FileId::of(&fs::metadata(store)?)),
+        };
         let path = path_of(store);
         let text = serde_json::to_vec(&note).expect("a note has only plain members");
         // Written beside and renamed, so that a reader never sees half of it.
@@ -56,18 +90,30 @@ impl Drop for HolderNote {
 
 /// Who holds `store`, as far as its note tells.
 pub(crate) fn describe(store: &Path) -> String {
-    match read(&path_of(store)) {
+    let note = read(&path_of(store));
+    match note.filter(|note| note.process_start == process_start(note.pid)) {
         Some(note) => format!("pid {}, since {}", note.pid, note.since),
         None => "unknown process".to_owned(),
     }
 }
 
+/// Whether the last holder of `store` had this very file open and knew no
+/// schema version that this build does not read.
+///
+/// It is believed: who writes into the file behind the store's back, as by
+/// copying another one over it, takes the note away.
+pub(crate) fn vouches(store: &Path, file: FileId) -> bool {
+    read(&path_of(store)).is_some_and(|note| {
+        note.file == Some(file) && note.schema.is_some_and(|schema| schema <= SCHEMA_VERSION)
+    })
+}
+
 fn read(path: &Path) -> Option<Note> {
-    if fs::metadata(path).ok()?.len() > NOTE_BYTES_MAX {
+    let found = fs::symlink_metadata(path).ok()?;
+    if !found.is_file() || found.len() > NOTE_BYTES_MAX {
         return None;
     }
-    let note: Note = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    (note.process_start == process_start(note.pid)).then_some(note)
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
 fn path_of(store: &Path) -> PathBuf {
@@ -96,6 +142,7 @@ mod tests {
     fn a_note_of_a_dead_process_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("s.redb");
+        fs::write(&store, "").unwrap();
         assert_eq!(describe(&store), "unknown process");
         let note = HolderNote::write(&store, Timestamp::default()).unwrap();
         let mine = format!("pid {}, since 1970-01-01T00:00:00Z", std::process::id());
@@ -109,5 +156,33 @@ mod tests {
         assert_eq!(describe(&store), "unknown process");
         drop(note);
         assert!(!path_of(&store).exists());
+    }
+
+    #[test]
+    fn a_note_vouches_for_its_own_file_and_a_version_that_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("s.redb");
+        fs::write(&store, "x").unwrap();
+        let file = || FileId::of(&fs::metadata(&store).unwrap());
+        assert!(!vouches(&store, file()), "there is none");
+        let note = HolderNote::write(&store, Timestamp::default()).unwrap();
+        assert!(vouches(&store, file()));
+
+        let text = fs::read_to_string(path_of(&store)).unwrap();
+        let with = |from: &str, to: &str| {
+            assert!(text.contains(from), "{text}");
+            fs::write(path_of(&store), text.replacen(from, to, 1)).unwrap();
+            vouches(&store, file())
+        };
+        let schema = format!("\"schema\":{SCHEMA_VERSION}");
+        assert!(!with(&schema, &format!("\"schema\":{}", SCHEMA_VERSION + 1)), "newer");
+        assert!(!with(&schema, "\"schema\":null"), "of an older build");
+        assert!(!with("\"ino\":", "\"ino\":1"), "another file");
+        assert!(!with("{", "{{"), "damaged");
+        assert!(with("{", "{"));
+        fs::write(dir.path().join("other"), "x").unwrap();
+        fs::rename(dir.path().join("other"), &store).unwrap();
+        assert!(!vouches(&store, file()), "the file was replaced");
+        drop(note);
     }
 }

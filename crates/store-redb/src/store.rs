@@ -1,6 +1,6 @@
 //! The store: the shared log store over the redb engine.
 
-use mainspring_eventlog::{KvOptions, KvStore, LogError};
+use mainspring_eventlog::{KvOptions, KvStore, LogError, OpenProgress};
 
 use crate::config::RedbConfig;
 use crate::engine::RedbEngine;
@@ -16,6 +16,19 @@ pub type RedbStore = KvStore<RedbEngine>;
 /// # Errors
 /// As [`RedbEngine::open`] and [`KvStore::open`].
 pub fn open_store(config: &RedbConfig, options: KvOptions) -> Result<RedbStore, LogError> {
-    let engine = RedbEngine::open(config, &*options.clock)?;
+    open_store_with(config, options, &OpenProgress::ignored())
+}
+
+/// As [`open_store`], telling `progress` while a file that was not closed
+/// cleanly is repaired.
+///
+/// # Errors
+/// As [`open_store`].
+pub fn open_store_with(
+    config: &RedbConfig,
+    options: KvOptions,
+    progress: &OpenProgress,
+) -> Result<RedbStore, LogError> {
+    let engine = RedbEngine::open_with(config, &*options.clock, progress)?;
     KvStore::open(engine, options)
 }

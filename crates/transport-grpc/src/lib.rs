@@ -43,6 +43,6 @@ pub use address::{AddressError, PeerAddress};
 pub use harness::{GrpcConnector, GrpcHarness, HarnessServer};
 pub use listen::{Listener, ServeError};
 pub use options::{LinkOptions, MESSAGE_BYTES_MAX};
-pub use serve::{ServeOptions, serve, serve_harness};
+pub use serve::{ServeOptions, serve, serve_harness, serve_when};
 pub use sessions::{RemoteSessions, SessionsServer};
 pub use status::{ERROR_DOMAIN, Effect, code_of, condition_of, from_status, to_status};

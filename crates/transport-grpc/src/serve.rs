@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use mainspring_api::{Harness, Sessions, Signal};
 use mainspring_wire::{FILE_DESCRIPTOR_SET, v1};
 use tonic::service::{Routes, RoutesBuilder};
@@ -45,6 +46,22 @@ pub async fn serve(
     options: ServeOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
+    serve_when(std::future::ready(()), sessions, listener, options, shutdown).await
+}
+
+/// As [`serve`], while the health service answers NOT_SERVING until `ready`
+/// resolves. Calls are taken at once: what they answer until then is the
+/// matter of `sessions`.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_when(
+    ready: impl Future<Output = ()> + Send + 'static,
+    sessions: Arc<dyn Sessions>,
+    listener: Listener,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
     let mut routes = Routes::builder();
     routes.add_service(SessionsServer::new(sessions, options.link.clone()).into_service());
     let reflection = tonic_reflection::server::Builder::configure()
@@ -57,7 +74,7 @@ pub async fn serve(
         .build_v1()
         .map_err(|error| ServeError::Serve(error.into()))?;
     routes.add_service(reflection);
-    run(routes, SESSIONS, listener, options, shutdown).await
+    run(routes, SESSIONS, ready, listener, options, shutdown).await
 }
 
 /// Serves `harness` and the health service until `shutdown` resolves, then
@@ -73,7 +90,8 @@ pub async fn serve_harness(
 ) -> Result<(), ServeError> {
     let mut routes = Routes::builder();
     routes.add_service(HarnessServer::new(harness, options.link.clone()).into_service());
-    run(routes, HARNESS, listener, options, shutdown).await
+    let ready = std::future::ready(());
+    run(routes, HARNESS, ready, listener, options, shutdown).await
 }
 
 const SESSIONS: &str = v1::sessions_server::SERVICE_NAME;
@@ -84,12 +102,22 @@ const REFLECTION: &str = tonic_reflection::pb::v1::server_reflection_server::SER
 async fn run(
     mut routes: RoutesBuilder,
     service: &'static str,
+    ready: impl Future<Output = ()> + Send + 'static,
     listener: Listener,
     options: ServeOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_service_status(service, ServingStatus::Serving).await;
+    let report = async move |status| {
+        for name in ["", service] {
+            reporter.set_service_status(name, status).await;
+        }
+    };
+    let mut ready = Box::pin(ready);
+    // Before the first connection is accepted, so that none sees another status.
+    let is_ready = (&mut ready).now_or_never().is_some();
+    let first = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    report(first).await;
     routes.add_service(health);
 
     let Listener { socket, guard, .. } = listener;
@@ -97,11 +125,21 @@ async fn run(
     let stopped = {
         let stopping = stopping.clone();
         async move {
-            shutdown.await;
-            // Balancers stop sending before the listener closes.
-            for name in ["", service] {
-                reporter.set_service_status(name, ServingStatus::NotServing).await;
+            let mut shutdown = std::pin::pin!(shutdown);
+            let opened = async {
+                if !is_ready {
+                    ready.await;
+                    report(ServingStatus::Serving).await;
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                () = &mut shutdown => {}
+                () = opened => {}
             }
+            // Balancers stop sending before the listener closes.
+            report(ServingStatus::NotServing).await;
             stopping.set(());
         }
     };

@@ -65,6 +65,10 @@ pub(crate) enum Command {
     Export(Export),
     /// Read an exported journal into this store.
     Import(Import),
+    /// Show what a journal store holds and takes, while no server has it open.
+    Stats(Stats),
+    /// Give the dead space of a journal store back, while no server has it open.
+    Compact,
     /// Harnesses outside of the host.
     #[command(subcommand)]
     Harness(Harness),
@@ -316,6 +320,9 @@ pub(crate) struct Export {
     /// Where to; standard output unless given.
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
+    /// Go on with what an interrupted export left at PATH.partial.
+    #[arg(long, requires = "file")]
+    pub(crate) resume: bool,
 }
 
 #[derive(Debug, Args)]
@@ -332,6 +339,16 @@ pub(crate) struct Import {
     /// Display name for a file that names none.
     #[arg(long, default_value = "")]
     pub(crate) name: String,
+    /// Go on with an import that was interrupted; it said this id.
+    #[arg(long, value_name = "ID")]
+    pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    /// A session; the whole store unless given.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use mainspring::api::{Caller, OsEntropy, RequestId, SessionUid, Sessions};
+use mainspring::eventlog::{EventLog, OpenProgress};
 use mainspring::{Host, HostBuilder, Stores};
 
 use crate::args::{Global, HarnessArgs, ModelArgs};
 use crate::error::CliError;
 use crate::parts;
+use crate::progress::Recovery;
 
 /// The sessions service that a command talks to.
 pub(crate) struct Context {
@@ -31,7 +33,9 @@ impl Context {
                 Ok(Self { sessions: remote(server).await?, host: None })
             }
             None => {
-                let host = embedded(global, harnesses, model, open)?;
+                let setup = Setup { global, harnesses, model };
+                setup.check()?;
+                let host = setup.host(open_log(journal(global, open)?).await?)?;
                 Ok(Self { sessions: Arc::new(host.service().clone()), host: Some(host) })
             }
         }
@@ -52,26 +56,65 @@ impl Context {
     }
 }
 
-/// A host over the journal that the command line names.
-pub(crate) fn embedded(
-    global: &Global,
-    harnesses: &HarnessArgs,
-    model: Option<&ModelArgs>,
-    open: Open,
-) -> Result<Host, CliError> {
-    let configured = |log| {
-        let builder = HostBuilder::new(log).project(&global.project);
-        parts::configure(builder, harnesses, model)
-    };
-    // Everything that can be refused is refused before the journal is opened.
-    let check = Stores::with_defaults().open("memory:", Default::default())?;
-    configured(check)?.build()?;
+/// How a host in this process is set up.
+#[derive(Clone, Copy)]
+pub(crate) struct Setup<'a> {
+    pub(crate) global: &'a Global,
+    pub(crate) harnesses: &'a HarnessArgs,
+    pub(crate) model: Option<&'a ModelArgs>,
+}
+
+impl Setup<'_> {
+    /// Refuses what can be refused before the journal is opened.
+    pub(crate) fn check(self) -> Result<(), CliError> {
+        self.host(stores().open("memory:", Default::default())?).map(drop)
+    }
+
+    /// The host, over an open log.
+    pub(crate) fn host(self, log: Arc<dyn EventLog>) -> Result<Host, CliError> {
+        let builder = HostBuilder::new(log).project(&self.global.project);
+        Ok(parts::configure(builder, self.harnesses, self.model)?.build()?)
+    }
+}
+
+/// The stores of this build.
+pub(crate) fn stores() -> Stores {
+    Stores::with_defaults()
+}
+
+/// The journal that the command line names.
+pub(crate) fn journal(global: &Global, open: Open) -> Result<&str, CliError> {
     let journal = global.journal.as_deref().unwrap_or(DEFAULT_JOURNAL);
     if open == Open::Existing {
         require(journal)?;
     }
-    let log = Stores::with_defaults().open(journal, Default::default())?;
-    Ok(configured(log)?.build()?)
+    Ok(journal)
+}
+
+/// Opens a journal, with a bar while it recovers. The command can be
+/// interrupted meanwhile: that leaves the journal to be recovered again.
+pub(crate) async fn open_log(journal: &str) -> Result<Arc<dyn EventLog>, CliError> {
+    let recovery = Recovery::default();
+    let opened = open_log_with(journal, recovery.watch()).await;
+    recovery.finish();
+    opened
+}
+
+/// Opens a journal, off this thread, telling `progress` while it recovers.
+pub(crate) async fn open_log_with(
+    journal: &str,
+    progress: OpenProgress,
+) -> Result<Arc<dyn EventLog>, CliError> {
+    let journal = journal.to_owned();
+    Ok(blocking(move || stores().open_with(&journal, Default::default(), &progress)).await??)
+}
+
+/// Runs what blocks on a thread of its own.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, CliError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| CliError::internal(format!("a thread of the command: {error}")))
 }
 
 /// The journal of a command that names none.

@@ -92,6 +92,15 @@ impl Output {
         }
     }
 
+    /// Says something beside the result.
+    pub(crate) fn note(self, text: &str) {
+        if self.is_json() {
+            eprintln!("{}", json!({"note": text}));
+        } else {
+            eprintln!("mainspring: {}", shown_line(text));
+        }
+    }
+
     /// Shows why the command failed, and gives its exit code.
     pub(crate) fn fail(self, error: &CliError) -> ExitCode {
         if self.is_json() {

@@ -13,6 +13,7 @@ mod ops;
 mod parts;
 mod read;
 mod row;
+mod stats;
 mod verify;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::log::{
 };
 use committer::{Committer, Shared};
 use ops::{Op, OpError, Reply};
+pub use stats::{SessionTotals, StoreStats};
 use verify::Verification;
 
 /// The version of the stored form that this build writes and reads.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use mainspring_api::{
     Caller, Classify as _, Condition, CreateRequest, Descriptor, EventSink, ExecRequest, ExecState,
-    ExecUpdate, ForkRequest, Harness, HarnessError, ListRequest, Message, OsEntropy, Outcome,
-    RequestId, Runtime, Session, Sessions as _, SessionsError, Signal, Start, SystemClock,
-    async_trait,
+    ExecUpdate, ExportRequest, ForkRequest, Harness, HarnessError, Head, ListRequest, Message,
+    Operations as _, OsEntropy, Outcome, RequestId, Runtime, Seq, Session, Sessions as _,
+    SessionsError, Signal, Start, SystemClock, async_trait,
 };
 use mainspring_eventlog::{EventLog, Holder, KvOptions, KvStore, MemoryEngine};
 use mainspring_harness::EchoModel;
@@ -173,4 +173,31 @@ async fn a_draining_host_starts_nothing() {
     let refused = service.create(&caller(), CreateRequest::default()).await.unwrap_err();
     assert_eq!(refused.condition(), Condition::Draining);
     service.get(&caller(), &session.uid).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_export_begins_after_any_record_that_the_journal_passes_through() {
+    let service = service(log(), Talker::default());
+    let session = created(&service).await;
+    let updates = service.exec(&caller(), turn(&session, 3)).await.unwrap();
+    updates.for_each(|_| async {}).await;
+    let export = async |after| {
+        let request = ExportRequest { session: session.uid.clone(), after };
+        let lines = service.export(&caller(), request).await?;
+        Ok::<_, SessionsError>(lines.map(Result::unwrap).collect::<Vec<_>>().await)
+    };
+    let whole = export(Head::EMPTY).await.unwrap();
+    let mut verifier = mainspring_eventlog::export::LineVerifier::default();
+    for at in 0..whole.len() {
+        assert_eq!(export(verifier.records_head()).await.unwrap(), whole[at..], "after {at}");
+        verifier.push(&whole[at]).unwrap();
+    }
+    let head = verifier.records_head();
+    assert_eq!(export(head).await.unwrap().len(), 1, "the head alone");
+    let hash = head.hash.unwrap();
+    let last = head.seq;
+    for at in [Seq::new(1), Seq::new(last.get() - 1), last.next(), Seq::new(1_000)] {
+        let error = export(Head::at(at, hash)).await.unwrap_err();
+        assert_eq!(error.condition(), Condition::Conflict, "{at}");
+    }
 }

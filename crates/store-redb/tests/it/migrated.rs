@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use mainspring_eventlog::EventLog as _;
 use mainspring_testkit::{fold_all, read_all, verify_all};
 
 use crate::support::{filled, open};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,6 +55,10 @@ impl Engine for Counted {
 
     fn is_durable(&self) -> bool {
         self.0.is_durable()
+    }
+
+    fn backup(&self, label: &str) -> Result<Option<PathBuf>, EngineError> {
+        self.0.backup(label)
     }
 
     fn usage(&self) -> Result<EngineUsage, EngineError> {

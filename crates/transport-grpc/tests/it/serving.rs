@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use mainspring_api::{ExecRequest, Sessions as _};
+use mainspring_api::{ExecRequest, Sessions as _, Signal};
 use mainspring_transport_grpc::{LinkOptions, Listener, RemoteSessions, ServeError, ServeOptions};
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
@@ -125,4 +125,39 @@ async fn draining_lets_calls_end_and_cuts_them_at_its_bound() {
     assert!(matches!(error, ServeError::DrainTimeout { seconds: 0 }), "{error}");
     fake.detached.notified().await;
     assert!(updates.next().await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn health_says_not_serving_until_what_is_served_is_ready() {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.address().to_string();
+    let (ready, stop) = (Signal::<()>::default(), Signal::<()>::default());
+    let serving = tokio::spawn(mainspring_transport_grpc::serve_when(
+        ready.wait(),
+        Arc::new(Fake::default()),
+        listener,
+        ServeOptions::default(),
+        stop.wait(),
+    ));
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+    let mut watched = Vec::new();
+    for service in ["", "agentsessions.v1.Sessions"] {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        assert_eq!(health.check(request.clone()).await.unwrap().into_inner().status, 2);
+        watched.push(health.watch(request).await.unwrap().into_inner());
+    }
+    for updates in &mut watched {
+        assert_eq!(updates.message().await.unwrap().unwrap().status, 2);
+    }
+    ready.set(());
+    for updates in &mut watched {
+        assert_eq!(updates.message().await.unwrap().unwrap().status, 1);
+    }
+    stop.set(());
+    for updates in &mut watched {
+        assert_eq!(updates.message().await.unwrap().unwrap().status, 2);
+    }
+    drop((health, watched));
+    serving.await.unwrap().unwrap();
 }

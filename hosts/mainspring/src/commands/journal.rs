@@ -1,63 +1,208 @@
 //! Exporting and importing journals.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt as _;
-use mainspring::api::{Bytes, ImportRequest, Operations as _, SessionsError};
-use mainspring::eventlog::export::vector_lines;
-use serde_json::json;
-use tokio::io::{
-    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+use indicatif::ProgressBar;
+use mainspring::api::{
+    AppendId, BoxStream, Bytes, Classify as _, Condition, ErrorKind, ExportRequest, Head,
+    ImportRequest, Operations as _, OsEntropy, Outcome, SessionUid, SessionsError,
 };
+use mainspring::sessions::Service;
+use serde_json::json;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::args::{Export, Global, HarnessArgs, Import};
 use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
+use crate::lines::{Journal, Lines};
 use crate::output::{Output, session_json};
+use crate::partial::{Kept, Partial};
 use crate::progress;
+
+type LineStream = BoxStream<'static, Result<Bytes, SessionsError>>;
 
 pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Result<(), CliError> {
     let session = uid(&args.session)?;
     let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
-    let host = context.embedded("export")?;
-    let mut lines = host.service().export(&caller("mainspring export"), &session).await?;
-    let target = Target::of(args.file)?;
-    let path = target.name();
-    let failed = |error: std::io::Error| CliError::file(&path, &error);
-    let mut out = target.open().await.map_err(failed)?;
-    let bar = progress::counter("export");
-    let mut records: u64 = 0;
-    while let Some(line) = lines.next().await {
-        out.write_all(&line?).await.map_err(failed)?;
-        records += 1;
-        bar.inc(1);
-    }
-    out.flush().await.map_err(failed)?;
-    bar.finish_and_clear();
-    drop(out);
-    if target.finish().await.map_err(failed)? {
-        let records = records.saturating_sub(1);
+    let service = context.embedded("export")?.service();
+    let journal = Exported { service, session };
+    // A session that is not there leaves no file.
+    drop(journal.lines(Head::EMPTY).await?);
+    let (name, exported) = match Target::of(args.file) {
+        Target::Whole(path) => {
+            let mut partial = Partial::claim(path.clone(), output)?;
+            let records = journal.write_file(&mut partial, args.resume, output).await?;
+            (path.display().to_string(), Some(records))
+        }
+        _ if args.resume => {
+            return Err(CliError::usage("--resume needs a plain file as --file"));
+        }
+        Target::Through(path) => {
+            let name = path.display().to_string();
+            let opened = tokio::fs::OpenOptions::new().write(true).open(&path).await;
+            let out = opened.map_err(|error| CliError::file(&name, &error))?;
+            let records = journal.write_to(&name, Box::new(out)).await?;
+            (name, Some(records))
+        }
+        Target::Stdout => {
+            let name = "standard output".to_owned();
+            journal.write_to(&name, Box::new(tokio::io::stdout())).await?;
+            (name, None)
+        }
+    };
+    if let Some(records) = exported {
+        let session = &journal.session;
         output.line(
-            || format!("exported {session} records={records} file={path}"),
-            || json!({"session": session.as_str(), "records": records, "file": path}),
+            || format!("exported {session} records={records} file={name}"),
+            || json!({"session": session.as_str(), "records": records, "file": name}),
         );
     }
-    drop(lines);
     context.close().await;
     Ok(())
 }
 
+/// A session's journal on its way out.
+struct Exported<'a> {
+    service: &'a Service,
+    session: SessionUid,
+}
+
+impl Exported<'_> {
+    async fn lines(&self, after: Head) -> Result<LineStream, SessionsError> {
+        let request = ExportRequest { session: self.session.clone(), after };
+        self.service.export(&caller("mainspring export"), request).await
+    }
+
+    /// Writes everything, and returns how many records there are.
+    async fn write_to(
+        &self,
+        name: &str,
+        mut out: Box<dyn AsyncWrite + Unpin + Send>,
+    ) -> Result<u64, CliError> {
+        let failed = |error: std::io::Error| CliError::file(name, &error);
+        let mut lines = self.lines(Head::EMPTY).await?;
+        let bar = progress::counter("export");
+        while let Some(line) = lines.next().await {
+            out.write_all(&line?).await.map_err(failed)?;
+            bar.inc(1);
+        }
+        out.flush().await.map_err(failed)?;
+        bar.finish_and_clear();
+        // The last line is the head.
+        Ok(bar.position().saturating_sub(1))
+    }
+
+    /// Writes what is missing, and gives the file its name.
+    async fn write_file(
+        &self,
+        partial: &mut Partial,
+        resume: bool,
+        output: Output,
+    ) -> Result<u64, CliError> {
+        let resumed = if resume { self.resume(partial, output).await? } else { None };
+        let (kept, mut lines) = match resumed {
+            Some((kept, lines)) => (Some(kept), lines),
+            None => (None, self.lines(Head::EMPTY).await?),
+        };
+        partial.begin(kept.as_ref())?;
+        let bar = progress::counter("export");
+        let mut records = kept.map_or(0, |kept| kept.before.seq.get());
+        bar.set_position(records);
+        while let Some(line) = lines.next().await {
+            partial.write(&line?)?;
+            records += 1;
+            bar.inc(1);
+        }
+        partial.finish()?;
+        bar.finish_and_clear();
+        Ok(records.saturating_sub(1))
+    }
+
+    /// What of a partial file is kept, and the lines from its last record on;
+    /// `None` when the journal does not continue it, which is said.
+    ///
+    /// That record is read once more and must give the same line: its hash says
+    /// that the journal is the same up to it, and its line that the fence and
+    /// the notes are.
+    async fn resume(
+        &self,
+        partial: &Partial,
+        output: Output,
+    ) -> Result<Option<(Kept, LineStream)>, CliError> {
+        let anew = |why: &str| {
+            output.note(&format!("{why}: starting with the first record"));
+            Ok(None)
+        };
+        let name = partial.name();
+        let kept = match partial.kept().await {
+            Ok(Some(kept)) => kept,
+            Ok(None) => return anew(&format!("{name} holds no whole record")),
+            Err(error) => return anew(&format!("{name} does not verify ({error})")),
+        };
+        let other = format!("{name} is not a part of this journal");
+        let mut lines = match self.lines(kept.before).await {
+            Ok(lines) => lines,
+            Err(error) if error.condition() == Condition::Conflict => return anew(&other),
+            Err(error) => return Err(error.into()),
+        };
+        match lines.next().await.transpose()? {
+            Some(first) if first == kept.last => {
+                let first = futures_util::stream::iter([Ok(first)]);
+                Ok(Some((kept, Box::pin(first.chain(lines)))))
+            }
+            _ => anew(&other),
+        }
+    }
+}
+
+/// Where an export goes.
+enum Target {
+    Stdout,
+    /// A new file appears under its name only when it is whole.
+    Whole(PathBuf),
+    /// What is there and is no plain file (a device, a pipe, a link) is written
+    /// to, never replaced.
+    Through(PathBuf),
+}
+
+impl Target {
+    fn of(path: Option<PathBuf>) -> Self {
+        let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
+            return Self::Stdout;
+        };
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if !found.is_file() => Self::Through(path),
+            _ => Self::Whole(path),
+        }
+    }
+}
+
 pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Result<(), CliError> {
+    let resumed = args.resume.as_deref().map(AppendId::from_hex).transpose();
+    let resumed = resumed.map_err(|error| CliError::usage(format!("--resume: {error}")))?;
+    let id = resumed.unwrap_or_else(|| AppendId::random(&OsEntropy));
     let request = ImportRequest {
         session: args.session.as_deref().map(uid).transpose()?,
         harness: args.harness.clone(),
         project: global.project.clone(),
         name: args.name.clone(),
+        id: Some(id),
     };
     let context = Context::open(global, &HarnessArgs::default(), None, Open::OrCreate).await?;
     let host = context.embedded("import")?;
-    let lines = read_lines(&args.file).await?;
+    let journal = Journal::open(&args.file).await?;
+    let cut = Arc::new(AtomicBool::new(false));
+    let mut staged = Staged { id, output, kept: true };
+    let lines = line_stream(journal, Arc::clone(&cut));
     let imported = host.service().import(&caller("mainspring import"), request, lines).await;
+    staged.kept = imported
+        .as_ref()
+        .err()
+        .is_some_and(|error| cut.load(Ordering::Relaxed) || may_be_repeated(error));
+    drop(staged);
     context.close().await;
     let session = imported?;
     output.line(
@@ -67,112 +212,53 @@ pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Res
     Ok(())
 }
 
-type Lines = mainspring::api::BoxStream<'static, Result<Bytes, SessionsError>>;
-
-/// The lines of an exported file as they are read, or those of a vector file.
-async fn read_lines(path: &str) -> Result<Lines, CliError> {
-    let failed = |error: std::io::Error| CliError::file(path, &error);
-    let source: Box<dyn AsyncRead + Unpin + Send> = if path == "-" {
-        Box::new(tokio::io::stdin())
-    } else {
-        Box::new(tokio::fs::File::open(path).await.map_err(failed)?)
-    };
-    let mut reader = tokio::io::BufReader::new(source);
-    let mut first = Vec::new();
-    reader.read_until(b'\n', &mut first).await.map_err(failed)?;
-    if first.trim_ascii() == b"{" {
-        reader.read_to_end(&mut first).await.map_err(failed)?;
-        let lines = vector_lines(&first)?.ok_or_else(|| {
-            CliError::usage(format!("{path} is neither an export nor a vector file"))
-        })?;
-        return Ok(Box::pin(futures_util::stream::iter(lines.into_iter().map(Ok))));
-    }
-    let bar = progress::counter("import");
-    let state = (reader, Some(first), bar, path.to_owned());
-    Ok(Box::pin(futures_util::stream::unfold(state, async |(mut reader, first, bar, path)| {
-        let mut line = first.unwrap_or_default();
-        if line.is_empty()
-            && let Err(error) = reader.read_until(b'\n', &mut line).await
-        {
-            let message = format!("{path}: {error}");
-            let condition = mainspring::api::Condition::InvalidArgument;
-            return Some((Err(SessionsError::new(condition, message)), (reader, None, bar, path)));
-        }
-        if line.is_empty() {
-            bar.finish_and_clear();
-            return None;
-        }
-        bar.inc(1);
-        Some((Ok(line.into()), (reader, None, bar, path)))
-    })))
+/// Whether the same lines may well be imported another time.
+fn may_be_repeated(error: &SessionsError) -> bool {
+    let passing = matches!(
+        error.kind(),
+        ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Cancelled | ErrorKind::Internal
+    );
+    passing || error.outcome() == Outcome::Unknown
 }
 
-/// Where an export goes.
-enum Target {
-    Stdout,
-    /// A new file appears under its name only when it is whole.
-    Whole {
-        path: PathBuf,
-        partial: PathBuf,
-    },
-    /// What is there and is no plain file (a device, a pipe, a link) is written
-    /// to, never replaced.
-    Through(PathBuf),
+/// Tells how to go on with an import that did not come to its end, also when
+/// the command is interrupted.
+struct Staged {
+    id: AppendId,
+    output: Output,
+    kept: bool,
 }
 
-impl Target {
-    fn of(path: Option<PathBuf>) -> Result<Self, CliError> {
-        let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
-            return Ok(Self::Stdout);
-        };
-        match std::fs::symlink_metadata(&path) {
-            Ok(found) if !found.is_file() => Ok(Self::Through(path)),
-            _ => {
-                let mut partial = path.clone().into_os_string();
-                partial.push(format!(".partial-{}", std::process::id()));
-                Ok(Self::Whole { path, partial: partial.into() })
-            }
-        }
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::Stdout => "standard output".to_owned(),
-            Self::Whole { path, .. } | Self::Through(path) => path.display().to_string(),
-        }
-    }
-
-    async fn open(&self) -> std::io::Result<Box<dyn AsyncWrite + Unpin + Send>> {
-        let mut options = tokio::fs::OpenOptions::new();
-        Ok(match self {
-            Self::Stdout => Box::new(tokio::io::stdout()),
-            // A journal is its owner's alone, and so is its export.
-            Self::Whole { partial, .. } => {
-                Box::new(options.write(true).create_new(true).mode(0o600).open(partial).await?)
-            }
-            Self::Through(path) => Box::new(options.write(true).open(path).await?),
-        })
-    }
-
-    /// Puts a whole file in its place. Returns whether there is a file to speak of.
-    async fn finish(&self) -> std::io::Result<bool> {
-        match self {
-            Self::Stdout => Ok(false),
-            Self::Through(_) => Ok(true),
-            Self::Whole { path, partial } => {
-                tokio::fs::File::open(partial).await?.sync_all().await?;
-                tokio::fs::rename(partial, path).await?;
-                Ok(true)
-            }
-        }
-    }
-}
-
-impl Drop for Target {
+impl Drop for Staged {
     fn drop(&mut self) {
-        if let Self::Whole { partial, .. } = self {
-            // Gone already when the export was whole.
-            let _ = std::fs::remove_file(partial);
+        if self.kept {
+            let id = self.id;
+            self.output.note(&format!("import {id} is kept: run again with --resume {id}"));
         }
     }
+}
+
+/// A journal's lines as they are read. `cut` is set when they end too early.
+fn line_stream(journal: Journal, cut: Arc<AtomicBool>) -> LineStream {
+    let lines = match journal {
+        Journal::Vector(lines) => {
+            return Box::pin(futures_util::stream::iter(lines.into_iter().map(Ok)));
+        }
+        Journal::Lines(lines) => lines,
+    };
+    let bar = progress::bytes("import", lines.bytes);
+    Box::pin(futures_util::stream::unfold(Some((lines, bar, cut)), async |state| {
+        let (mut lines, bar, cut): (Lines, ProgressBar, Arc<AtomicBool>) = state?;
+        let line = lines.next().await;
+        cut.store(lines.cut, Ordering::Relaxed);
+        bar.set_position(lines.done);
+        match line {
+            Ok(Some(line)) => Some((Ok(line.into()), Some((lines, bar, cut)))),
+            Ok(None) => {
+                bar.finish_and_clear();
+                None
+            }
+            Err(error) => Some((Err(error.into()), None)),
+        }
+    }))
 }

@@ -7,6 +7,7 @@ mod journal;
 mod lifecycle;
 mod replay;
 mod serve;
+mod store;
 mod verify;
 
 use clap::CommandFactory as _;
@@ -32,6 +33,8 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Command::Verify(args) => verify::verify(&global, args, output).await,
         Command::Export(args) => journal::export(&global, args, output).await,
         Command::Import(args) => journal::import(&global, args, output).await,
+        Command::Stats(args) => store::stats(&global, args, output).await,
+        Command::Compact => store::compact(&global, output).await,
         Command::Harness(Harness::Serve(args)) => harness::serve(args, output).await,
         Command::Completions { shell } => {
             let mut command = Cli::command();

@@ -1,12 +1,17 @@
 //! Serving sessions.
 
+#[cfg(feature = "transport-grpc")]
+use mainspring::eventlog::OpenProgress;
+
 use crate::args::{Global, Serve};
 use crate::error::{CliError, EXIT_CANCELLED};
 use crate::output::Output;
 
 #[cfg(feature = "transport-grpc")]
 pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Result<(), CliError> {
-    use mainspring::transport_grpc::{Listener, ServeOptions};
+    use crate::context::{Open, Setup, journal, open_log_with};
+    use mainspring::api::{Signal, SystemClock};
+    use mainspring::transport_grpc::{Listener, ServeOptions, serve_when};
     use std::sync::Arc;
 
     if global.server.is_some() {
@@ -20,36 +25,49 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
         harness_at: args.harness,
         replace_builtin: args.replace_builtin,
     };
+    let setup = Setup { global, harnesses: &harnesses, model: Some(&args.model) };
     // The socket is bound before the journal is opened: a taken address changes nothing.
     let listener = Listener::bind(&args.addr).await.map_err(|error| serve_failed(&error))?;
     let address = listener.address().to_string();
-    let host = crate::context::embedded(
-        global,
-        &harnesses,
-        Some(&args.model),
-        crate::context::Open::OrCreate,
-    )?;
-    output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
+    setup.check()?;
+    let opening = mainspring::Opening::new(Arc::new(SystemClock));
+    let (ready, stop) = (Signal::<()>::default(), Signal::<()>::default());
+    let options = ServeOptions::default();
+    // Ends with this call, and its socket with it, however this call ends.
+    let serving = serve_when(ready.wait(), opening.clone(), listener, options, stop.wait());
+    let mut serving = std::pin::pin!(serving);
+    let mut terminated = std::pin::pin!(terminated());
+    let progress = told_once(opening.progress(), format!("listening on {address}"));
+    let log = tokio::select! {
+        biased;
+        // Nothing was begun that would have to end.
+        () = &mut terminated => return Ok(()),
+        served = &mut serving => return served.map_err(|error| serve_failed(&error)),
+        log = open_log_with(journal(global, Open::OrCreate)?, progress) => log?,
+    };
+    if let Some(took) = opening.recovery() {
+        eprintln!("{}", crate::progress::recovered(took));
+    }
+    let host = setup.host(log)?;
     let service = host.service().clone();
-    let shutdown = {
-        let service = service.clone();
-        async move {
-            terminated().await;
+    opening.opened(Arc::new(service.clone()));
+    ready.set(());
+    // Health says so before the line below does.
+    let _ = futures_util::poll!(&mut serving);
+    output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = &mut terminated => {
             service.drain();
             eprintln!("draining; a second signal stops at once");
             tokio::spawn(async {
-                terminated().await;
+                self::terminated().await;
                 std::process::exit(EXIT_CANCELLED.into());
             });
+            stop.set(());
+            serving.await
         }
     };
-    let served = mainspring::transport_grpc::serve(
-        Arc::new(service.clone()),
-        listener,
-        ServeOptions::default(),
-        shutdown,
-    )
-    .await;
     // Turns outlive their clients' streams: they end, or this process is
     // killed and they are resumed.
     if tokio::time::timeout(DRAIN_MAX, service.idle()).await.is_err() {
@@ -64,6 +82,16 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     }
     host.close().await;
     served.map_err(|error| serve_failed(&error))
+}
+
+/// Says once, on standard error, that the store recovers.
+#[cfg(feature = "transport-grpc")]
+fn told_once(progress: OpenProgress, meanwhile: String) -> OpenProgress {
+    let once = std::sync::Once::new();
+    OpenProgress::new(move |recovering| {
+        once.call_once(|| eprintln!("store is recovering; {meanwhile}"));
+        progress.tell(recovering);
+    })
 }
 
 /// How long turns may run on once the last client's call has ended or was cut,

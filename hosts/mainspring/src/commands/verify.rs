@@ -1,19 +1,18 @@
 //! Recomputing hash chains.
 
-use std::io::{BufRead as _, Cursor};
-
 use futures_util::StreamExt as _;
 use mainspring::api::{
     Head, Operations as _, ReplayRequest, Seq, SessionUid, VerifyProgress, VerifyReport,
     VerifyRequest,
 };
-use mainspring::eventlog::export::{LineVerifier, vector_lines};
+use mainspring::eventlog::export::LineVerifier;
 use mainspring::eventlog::{ChainVerifier, LogError};
 use serde_json::json;
 
 use crate::args::{Global, HarnessArgs, Verify};
 use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
+use crate::lines::Journal;
 use crate::output::Output;
 use crate::{progress, records};
 
@@ -26,7 +25,7 @@ pub(crate) async fn verify(global: &Global, args: Verify, output: Output) -> Res
         .map_err(|error| CliError::usage(format!("--expect-head: {error}")))?;
     let report = match (&args.session, &args.file) {
         (Some(session), _) => verify_session(global, uid(session)?, expect_head).await?,
-        (None, Some(path)) => verify_file(path, expect_head)?,
+        (None, Some(path)) => verify_file(path, expect_head).await?,
         (None, None) => return Err(CliError::usage("--session or --file is needed")),
     };
     show(&report, output);
@@ -121,71 +120,28 @@ async fn verify_remote(
     Ok(VerifyReport { session: Some(session), head, head_attested: expect_head.is_some() })
 }
 
-fn verify_file(path: &str, expect_head: Option<Head>) -> Result<VerifyReport, CliError> {
-    let failed = |error: std::io::Error| CliError::file(path, &error);
+async fn verify_file(path: &str, expect_head: Option<Head>) -> Result<VerifyReport, CliError> {
     let mut verifier = LineVerifier::default();
-    let bar = progress::counter("verify");
-    let mut reader: Box<dyn std::io::BufRead> = if path == "-" {
-        Box::new(std::io::BufReader::new(std::io::stdin()))
-    } else {
-        Box::new(std::io::BufReader::new(std::fs::File::open(path).map_err(failed)?))
-    };
-    // A vector file is one document that starts with a lone brace; an export
-    // has a whole document on its first line.
-    let mut first = Vec::new();
-    reader.read_until(b'\n', &mut first).map_err(failed)?;
-    if first.trim_ascii() == b"{" {
-        std::io::Read::read_to_end(&mut reader, &mut first).map_err(failed)?;
-        for line in vector_lines(&first)?.ok_or_else(|| not_a_journal(path))? {
-            verifier.push(&line)?;
-            bar.inc(1);
+    match Journal::open(path).await? {
+        Journal::Vector(lines) => {
+            for line in &lines {
+                verifier.push(line)?;
+            }
         }
-    } else {
-        let mut lines = Cursor::new(first).chain_lines(reader);
-        while let Some(line) = lines.next_line().map_err(failed)? {
-            verifier.push(&line)?;
-            bar.inc(1);
+        Journal::Lines(mut lines) => {
+            let bar = progress::bytes("verify", lines.bytes);
+            while let Some(line) = lines.next().await? {
+                verifier.push(&line)?;
+                bar.set_position(lines.done);
+                // Hashing is all that happens here: let an interrupt through.
+                tokio::task::consume_budget().await;
+            }
+            bar.finish_and_clear();
         }
     }
-    bar.finish_and_clear();
     let (head, attested) = verifier.finish()?;
     if let Some(expected) = expect_head {
         verifier.expect(expected)?;
     }
     Ok(VerifyReport { session: None, head, head_attested: attested || expect_head.is_some() })
-}
-
-fn not_a_journal(path: &str) -> CliError {
-    LogError::BadLine { line: 1, why: format!("{path} is neither an export nor a vector file") }
-        .into()
-}
-
-/// The lines of what was read already and of the rest.
-struct Lines<A, B> {
-    first: Option<A>,
-    rest: B,
-}
-
-trait ChainLines: Sized {
-    fn chain_lines<B>(self, rest: B) -> Lines<Self, B>;
-}
-
-impl<A> ChainLines for A {
-    fn chain_lines<B>(self, rest: B) -> Lines<Self, B> {
-        Lines { first: Some(self), rest }
-    }
-}
-
-impl<A: std::io::BufRead, B: std::io::BufRead> Lines<A, B> {
-    fn next_line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
-        let mut line = Vec::new();
-        if let Some(mut first) = self.first.take() {
-            first.read_until(b'\n', &mut line)?;
-            if !line.is_empty() {
-                return Ok(Some(line));
-            }
-        }
-        self.rest.read_until(b'\n', &mut line)?;
-        Ok((!line.is_empty()).then_some(line))
-    }
 }

@@ -4,9 +4,13 @@
 
 mod bad_input;
 mod crash;
+mod going_on;
 mod journals;
 mod kill_loop;
 mod parity;
 mod quick_start;
+mod readiness;
 mod server;
 mod support;
+mod terminal;
+mod whole_stores;

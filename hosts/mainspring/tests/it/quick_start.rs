@@ -61,6 +61,8 @@ fn every_command_has_help_and_a_version_is_shown() {
         "verify",
         "export",
         "import",
+        "stats",
+        "compact",
         "harness",
         "completions",
         "version",
@@ -69,6 +71,9 @@ fn every_command_has_help_and_a_version_is_shown() {
         assert!(help.contains("Usage: mainspring"), "{command}: {help}");
     }
     assert!(dir.run(&["version"]).ok().starts_with("mainspring "));
-    assert!(dir.run(&["completions", "bash"]).ok().contains("mainspring"));
+    let completions = dir.run(&["completions", "bash"]).ok();
+    for word in ["mainspring", "stats", "compact", "--resume"] {
+        assert!(completions.contains(word), "{word}");
+    }
     assert!(!dir.path("mainspring.redb").exists(), "none of these opens a journal");
 }
