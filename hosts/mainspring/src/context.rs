@@ -96,7 +96,7 @@ pub(crate) fn journal(global: &Global, open: Open) -> Result<&str, CliError> {
 pub(crate) async fn open_log(journal: &str) -> Result<Arc<dyn EventLog>, CliError> {
     let recovery = Recovery::default();
     let opened = open_log_with(journal, recovery.watch()).await;
-    recovery.finish();
+    recovery.finish(opened.is_ok());
     opened
 }
 

@@ -65,12 +65,12 @@ impl Recovery {
         })
     }
 
-    /// The store is open, or it is not and never will be.
-    pub(crate) fn finish(&self) {
+    /// The store is open, or it will not be.
+    pub(crate) fn finish(&self, opened: bool) {
         if let Some(bar) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let took = bar.elapsed();
             bar.finish_and_clear();
-            if !bar.is_hidden() {
+            if opened && !bar.is_hidden() {
                 eprintln!("{}", recovered(took));
             }
         }

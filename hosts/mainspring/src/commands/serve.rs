@@ -4,7 +4,9 @@
 use mainspring::eventlog::OpenProgress;
 
 use crate::args::{Global, Serve};
-use crate::error::{CliError, EXIT_CANCELLED};
+use crate::error::CliError;
+#[cfg(feature = "transport-grpc")]
+use crate::error::EXIT_CANCELLED;
 use crate::output::Output;
 
 #[cfg(feature = "transport-grpc")]

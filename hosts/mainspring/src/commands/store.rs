@@ -29,7 +29,7 @@ pub(crate) async fn stats(global: &Global, args: Stats, output: Output) -> Resul
         read
     })
     .await?;
-    recovery.finish();
+    recovery.finish(stats.is_ok());
     let stats = stats?;
     output.line(|| store_text(&stats), || store_json(&stats));
     Ok(())
