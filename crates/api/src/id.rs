@@ -37,11 +37,18 @@ pub fn random_hex(entropy: &dyn Entropy, bytes: usize) -> String {
     hex(&raw)
 }
 
-fn hex(raw: &[u8]) -> String {
+fn hex_into(raw: &[u8], out: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    raw.iter()
-        .flat_map(|b| [DIGITS[usize::from(b >> 4)] as char, DIGITS[usize::from(b & 15)] as char])
-        .collect()
+    for (byte, pair) in raw.iter().zip(out.chunks_exact_mut(2)) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
+
+fn hex(raw: &[u8]) -> String {
+    let mut out = vec![0; raw.len() * 2];
+    hex_into(raw, &mut out);
+    String::from_utf8(out).expect("hex digits are ASCII")
 }
 
 fn unhex<const N: usize>(what: &'static str, text: &str) -> Result<[u8; N], IdError> {
@@ -289,6 +296,14 @@ impl Hash {
         &self.0
     }
 
+    /// Its 64 lowercase hex characters.
+    #[must_use]
+    pub fn to_hex(&self) -> [u8; 64] {
+        let mut out = [0; 64];
+        hex_into(&self.0, &mut out);
+        out
+    }
+
     /// Reads 64 lowercase hex characters.
     ///
     /// # Errors
@@ -300,7 +315,7 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(std::str::from_utf8(&self.to_hex()).expect("hex digits are ASCII"))
     }
 }
 
@@ -341,7 +356,10 @@ impl Head {
 
 impl fmt::Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.seq, self.prev_hash())
+        match &self.hash {
+            Some(hash) => write!(f, "{}:{hash}", self.seq),
+            None => write!(f, "{}:", self.seq),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The hash chain: linking new events, checking stored records.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use mainspring_api::{Bytes, Event, Fence, Hash, Head, LogRecord, Notes, Seq};
@@ -13,31 +12,54 @@ use crate::reader::{self, ReadError};
 /// The bytes whose SHA-256 is a record's hash.
 #[must_use]
 pub fn record_bytes(canonical: &[u8], prev: Option<&Hash>, seq: Seq) -> Vec<u8> {
-    let mut out = Vec::with_capacity(canonical.len() + 128);
-    out.extend_from_slice(b"{\"event\":");
-    out.extend_from_slice(canonical);
-    out.extend_from_slice(tail(prev, seq).as_bytes());
+    let mut out = Vec::with_capacity(canonical.len() + HEAD.len() + TAIL_MAX);
+    write_record(&mut out, canonical, prev, seq);
     out
-}
-
-fn tail(prev: Option<&Hash>, seq: Seq) -> String {
-    let mut tail = String::with_capacity(112);
-    tail.push_str(",\"prev_hash\":\"");
-    if let Some(hash) = prev {
-        let _ = write!(tail, "{hash}");
-    }
-    let _ = write!(tail, "\",\"seq\":\"{seq}\"}}");
-    tail
 }
 
 /// The hash of the record with these canonical event bytes at `seq` after `prev`.
 #[must_use]
 pub fn record_hash(canonical: &[u8], prev: Option<&Hash>, seq: Seq) -> Hash {
+    let mut tail = Vec::with_capacity(TAIL_MAX);
+    write_tail(&mut tail, prev, seq);
     let mut sha = Sha256::new();
-    sha.update(b"{\"event\":");
+    sha.update(HEAD);
     sha.update(canonical);
-    sha.update(tail(prev, seq).as_bytes());
+    sha.update(&tail);
     Hash::new(sha.finalize().into())
+}
+
+const HEAD: &[u8] = b"{\"event\":";
+
+/// The most that follows the event: two names, a hash and a position.
+const TAIL_MAX: usize = 14 + 64 + 9 + 20 + 2;
+
+fn write_record(out: &mut Vec<u8>, canonical: &[u8], prev: Option<&Hash>, seq: Seq) {
+    out.extend_from_slice(HEAD);
+    out.extend_from_slice(canonical);
+    write_tail(out, prev, seq);
+}
+
+/// By hand: this is written for every record that is hashed.
+fn write_tail(out: &mut Vec<u8>, prev: Option<&Hash>, seq: Seq) {
+    out.extend_from_slice(b",\"prev_hash\":\"");
+    if let Some(hash) = prev {
+        out.extend_from_slice(&hash.to_hex());
+    }
+    out.extend_from_slice(b"\",\"seq\":\"");
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut left = seq.get();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(left % 10).expect("a digit");
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\"}");
 }
 
 /// An event to append, with its side data.
@@ -223,16 +245,18 @@ pub(crate) fn read_failed(seq: Seq, error: &ReadError) -> LogError {
 }
 
 /// Checks records one by one, in order, decoding nothing.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ChainVerifier {
     head: Head,
+    /// The record bytes of the one that is checked.
+    scratch: Vec<u8>,
 }
 
 impl ChainVerifier {
     /// Starts after a head that is known to hold; [`Head::EMPTY`] for a whole journal.
     #[must_use]
     pub const fn after(head: Head) -> Self {
-        Self { head }
+        Self { head, scratch: Vec::new() }
     }
 
     /// The head of what was checked.
@@ -246,18 +270,32 @@ impl ChainVerifier {
     /// # Errors
     /// [`LogError::Tampered`] at its position: out of sequence, a wrong link, or a wrong hash.
     pub fn check(&mut self, record: &StoredRecord) -> Result<(), LogError> {
+        self.check_parts(record.seq, record.prev_hash.as_ref(), &record.hash, &record.canonical)
+    }
+
+    /// As [`ChainVerifier::check`], of a record that nobody took apart.
+    pub(crate) fn check_parts(
+        &mut self,
+        at: Seq,
+        prev: Option<&Hash>,
+        hash: &Hash,
+        canonical: &[u8],
+    ) -> Result<(), LogError> {
         let seq = self.head.seq.next();
         let bad = |what| Err(LogError::Tampered { seq, what });
-        if record.seq != seq {
+        if at != seq {
             return bad("a record is missing or out of order");
         }
-        if record.prev_hash != self.head.hash {
+        if prev != self.head.hash.as_ref() {
             return bad("prev_hash is not the hash of the record before");
         }
-        if record_hash(&record.canonical, record.prev_hash.as_ref(), seq) != record.hash {
+        // One piece: the hash takes small ones through a buffer of its own.
+        self.scratch.clear();
+        write_record(&mut self.scratch, canonical, prev, seq);
+        if Sha256::digest(&self.scratch)[..] != hash.as_bytes()[..] {
             return bad("content does not match its hash");
         }
-        self.head = record.head();
+        self.head = Head::at(seq, *hash);
         Ok(())
     }
 }

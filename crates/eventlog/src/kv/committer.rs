@@ -29,6 +29,8 @@ const ROUND_OPS_MAX: usize = 1_024;
 const ROUND_BYTES_MAX: usize = 32 << 20;
 /// How long a round waits for callers that were active in the last one.
 const GATHER_MAX: Duration = Duration::from_micros(60);
+/// How long the committer looks for the next write before it goes to sleep.
+const SPIN_MAX: Duration = Duration::from_micros(20);
 /// How long what an import staged is kept for it to go on.
 const STAGED_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
@@ -309,10 +311,25 @@ impl Drop for Committer {
 fn run<E: Engine>(shared: &Shared<E>, jobs: &Receiver<Job>) {
     let _refuse = RefuseQueued(jobs);
     let mut last_round = 1;
-    while let Ok(first) = jobs.recv_blocking() {
+    while let Some(first) = next(jobs) {
         let round = gather(jobs, first, last_round);
         last_round = round.len();
         shared.round(round);
+    }
+}
+
+/// The next write. A writer that goes on as soon as it is answered finds this
+/// thread awake.
+#[expect(clippy::disallowed_methods, reason = "bounds a wait of microseconds on this thread")]
+fn next(jobs: &Receiver<Job>) -> Option<Job> {
+    let since = std::time::Instant::now();
+    loop {
+        match jobs.try_recv() {
+            Ok(job) => return Some(job),
+            Err(error) if error.is_closed() => return None,
+            Err(_) if since.elapsed() >= SPIN_MAX => return jobs.recv_blocking().ok(),
+            Err(_) => std::thread::yield_now(),
+        }
     }
 }
 

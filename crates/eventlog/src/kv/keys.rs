@@ -135,37 +135,50 @@ pub(super) fn encode_record(record: &StoredRecord, fence: Fence, own: &[(&str, &
 }
 
 pub(super) fn decode_record(seq: Seq, value: &[u8]) -> Result<StoredRecord, LogError> {
-    try_decode_record(seq, value)
-        .ok_or_else(|| LogError::Corrupt { what: format!("record {seq} cannot be taken apart") })
+    try_decode_record(seq, value).ok_or_else(|| cannot_split(seq))
+}
+
+pub(super) fn cannot_split(seq: Seq) -> LogError {
+    LogError::Corrupt { what: format!("record {seq} cannot be taken apart") }
 }
 
 fn try_decode_record(seq: Seq, value: &[u8]) -> Option<StoredRecord> {
-    let mut rest = value;
-    let mut take = |n: usize| -> Option<&[u8]> {
-        let (head, tail) = rest.split_at_checked(n)?;
-        rest = tail;
-        Some(head)
-    };
-    if take(1)? != [RECORD_FORMAT] {
-        return None;
-    }
-    let fence = Fence::new(u64::from_be_bytes(take(8)?.try_into().ok()?));
-    let hash = Hash::new(take(32)?.try_into().ok()?);
-    let prev_hash = match take(1)? {
-        [0] => None,
-        [1] => Some(Hash::new(take(32)?.try_into().ok()?)),
-        _ => return None,
-    };
-    let length = u32::from_be_bytes(take(4)?.try_into().ok()?) as usize;
-    let notes = decode_notes(take(length)?)?;
+    let RecordParts { fence, hash, prev_hash, notes, canonical } = split_record(value)?;
     Some(StoredRecord {
         seq,
         prev_hash,
         hash,
         fence,
-        canonical: Bytes::copy_from_slice(rest),
-        notes,
+        canonical: Bytes::copy_from_slice(canonical),
+        notes: decode_notes(notes)?,
     })
+}
+
+/// A stored record taken apart where it lies.
+pub(super) struct RecordParts<'a> {
+    pub(super) fence: Fence,
+    pub(super) hash: Hash,
+    pub(super) prev_hash: Option<Hash>,
+    notes: &'a [u8],
+    pub(super) canonical: &'a [u8],
+}
+
+pub(super) fn split_record(value: &[u8]) -> Option<RecordParts<'_>> {
+    let (format, rest) = value.split_first()?;
+    let (fence, rest) = rest.split_first_chunk::<8>()?;
+    let (hash, rest) = rest.split_first_chunk::<32>()?;
+    let (prev_hash, rest) = match (*format, rest.split_first()?) {
+        (RECORD_FORMAT, (0, rest)) => (None, rest),
+        (RECORD_FORMAT, (1, rest)) => {
+            let (prev, rest) = rest.split_first_chunk::<32>()?;
+            (Some(Hash::new(*prev)), rest)
+        }
+        _ => return None,
+    };
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (notes, canonical) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let fence = Fence::new(u64::from_be_bytes(*fence));
+    Some(RecordParts { fence, hash: Hash::new(*hash), prev_hash, notes, canonical })
 }
 
 /// Length-prefixed pairs; most records have one or two.

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 
 use mainspring_api::{Seq, SessionUid};
 
-use super::keys;
+use super::keys::{self, RecordParts};
 use super::ops::OpError;
 use super::row::KvRow;
-use crate::chain::StoredRecord;
+use crate::chain::{ChainVerifier, StoredRecord};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
 use crate::log::{ListQuery, Page, PageKey, ReadLimit, SessionRow};
@@ -106,6 +106,58 @@ pub(super) fn records(
         }
     }
     Ok(out)
+}
+
+/// Checks a page of a session's records where they lie, after `chain`.
+pub(super) fn check_page(
+    kv: &dyn KvRead,
+    row: &KvRow,
+    chain: &mut ChainVerifier,
+    limit: ReadLimit,
+) -> Result<(), OpError> {
+    if row.row.purged {
+        return Err(LogError::Deleted(row.row.session.uid.clone()).into());
+    }
+    let begun = chain.head().seq;
+    let head = row.row.view.head.seq;
+    let (mut records, mut bytes, mut bad) = (0, 0, None);
+    let inherited = row.segments.iter().map(|s| (&s.uid, Seq::new(s.upto)));
+    for (uid, upto) in inherited.chain([(&row.store, head)]) {
+        let from = chain.head().seq.next();
+        if from > upto {
+            continue;
+        }
+        let range = (keys::record(uid, from), keys::record(uid, upto.next()));
+        kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
+            let seq = key_seq(key);
+            let checked = match keys::split_record(value) {
+                None => Err(keys::cannot_split(seq)),
+                Some(parts) => {
+                    let RecordParts { hash, prev_hash, canonical, .. } = parts;
+                    bytes += canonical.len();
+                    chain.check_parts(seq, prev_hash.as_ref(), &hash, canonical)
+                }
+            };
+            records += 1;
+            bad = checked.err();
+            if bad.is_some() || records >= limit.records || bytes >= limit.bytes {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        if let Some(error) = bad {
+            return Err(error.into());
+        }
+        if records >= limit.records || bytes >= limit.bytes {
+            return Ok(());
+        }
+        // Whatever is missing shows as a gap, or as an end before the head.
+    }
+    if chain.head().seq == begun {
+        let what = "the journal ends before its head";
+        return Err(LogError::Tampered { seq: begun.next(), what }.into());
+    }
+    Ok(())
 }
 
 /// The session's own records beyond its head, of which there should be none.

@@ -18,6 +18,9 @@ use crate::view::{
     UsageTotals,
 };
 
+/// What most rows take, stored.
+const ROW_BYTES: usize = 1_536;
+
 /// A row with what the store alone needs.
 #[derive(Debug, Clone)]
 pub(super) struct KvRow {
@@ -66,7 +69,10 @@ impl KvRow {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(&StoredRow::from(self)).expect("a row has only string keys")
+        let mut out = Vec::with_capacity(ROW_BYTES);
+        serde_json::to_writer(&mut out, &StoredRow::from(self))
+            .expect("a row has only string keys");
+        out
     }
 
     pub(super) fn decode(uid: &SessionUid, bytes: &[u8]) -> Result<Self, LogError> {

@@ -11,6 +11,9 @@ use crate::engine::Engine;
 use crate::error::LogError;
 use crate::log::{ReadLimit, Verified};
 
+/// What is checked at a time, between two steps of progress.
+const PAGE: ReadLimit = ReadLimit { records: 16_384, bytes: 8 << 20 };
+
 /// A verification under way.
 pub(super) struct Verification<E> {
     shared: Arc<Shared<E>>,
@@ -32,7 +35,7 @@ impl<E: Engine> Verification<E> {
 
     pub(super) async fn next(mut self) -> Option<(Result<Verified, LogError>, Self)> {
         let step = std::mem::replace(&mut self.at, Step::Ended);
-        let (row, mut chain) = match step {
+        let (row, chain) = match step {
             Step::Ended => return None,
             Step::Start(after) => match self.start(after).await {
                 Ok(row) => (Box::new(row), ChainVerifier::after(after)),
@@ -42,31 +45,23 @@ impl<E: Engine> Verification<E> {
         };
         let head = row.row.view.head;
         if chain.head().seq == head.seq {
-            let done = self.end(&row, chain).await;
+            let done = self.end(&row, chain.head()).await;
             if let Ok(Some(caught_up)) = done {
                 self.at = Step::Pages(caught_up, chain);
                 return Some((Ok(Verified::Checked { seq: head.seq, head: head.seq }), self));
             }
             return Some((done.map(|_| Verified::Done(head)), self));
         }
-        let from = chain.head().seq.next();
-        let limit = ReadLimit { records: 4_096, bytes: 1 << 20 };
-        let session_row = row.clone();
-        let page = read_shared(Arc::clone(&self.shared), move |kv| {
-            read::records(kv, &session_row, from, limit)
+        let (start, session_row) = (chain, row.clone());
+        // Where the page is read, so that only the outcome changes threads.
+        let checked = read_shared(Arc::clone(&self.shared), move |kv| {
+            let mut chain = start.clone();
+            read::check_page(kv, &session_row, &mut chain, PAGE)?;
+            Ok(chain)
         })
         .await;
-        let checked = page.and_then(|page| {
-            if page.is_empty() {
-                return Err(LogError::Tampered {
-                    seq: from,
-                    what: "the journal ends before its head",
-                });
-            }
-            page.iter().try_for_each(|record| chain.check(record))
-        });
         Some(match checked {
-            Ok(()) => {
+            Ok(chain) => {
                 let seq = chain.head().seq;
                 self.at = Step::Pages(row, chain);
                 (Ok(Verified::Checked { seq, head: head.seq }), self)
@@ -80,20 +75,19 @@ impl<E: Engine> Verification<E> {
     async fn end(
         &self,
         row: &row::KvRow,
-        chain: ChainVerifier,
+        checked: Head,
     ) -> Result<Option<Box<row::KvRow>>, LogError> {
         let head = row.row.view.head;
-        if chain.head() != head {
+        if checked != head {
             let what = "the last hash is not the head's";
             return Err(LogError::Tampered { seq: head.seq, what });
         }
-        let (session, checked) = (self.session.clone(), row.clone());
+        let session = self.session.clone();
         let behind = read_shared(Arc::clone(&self.shared), move |kv| {
             let one = ReadLimit { records: 1, bytes: 1 };
             let now = read::load_row(kv, &session)?;
             // Appends may have gone on meanwhile, and moved the row.
-            Ok(now.row.view.head == checked.row.view.head
-                && !read::records_after(kv, &now, one)?.is_empty())
+            Ok(now.row.view.head == head && !read::records_after(kv, &now, one)?.is_empty())
         })
         .await?;
         if !behind {
