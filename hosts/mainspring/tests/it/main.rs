@@ -6,6 +6,7 @@ mod bad_input;
 mod crash;
 mod journals;
 mod kill_loop;
+mod killed;
 mod parity;
 mod quick_start;
 mod server;
