@@ -29,5 +29,6 @@ mod parity;
 mod q_streams;
 mod r_usage;
 mod settle;
+mod slow_store;
 mod w_reference;
 mod x_logs;

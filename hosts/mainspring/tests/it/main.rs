@@ -7,6 +7,7 @@ mod crash;
 mod going_on;
 mod journals;
 mod kill_loop;
+mod killed;
 mod parity;
 mod quick_start;
 mod readiness;
