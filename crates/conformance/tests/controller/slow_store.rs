@@ -53,6 +53,10 @@ impl Engine for Slow {
         true
     }
 
+    fn backup(&self, label: &str) -> Result<Option<std::path::PathBuf>, EngineError> {
+        self.engine.backup(label)
+    }
+
     fn usage(&self) -> Result<EngineUsage, EngineError> {
         self.engine.usage()
     }

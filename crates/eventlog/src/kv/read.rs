@@ -64,7 +64,8 @@ pub(super) fn records(
         return Err(LogError::Deleted(row.row.session.uid.clone()).into());
     }
     let head = row.row.view.head.seq;
-    let mut from = from.max(Seq::new(1));
+    let asked = from.max(Seq::new(1));
+    let mut from = asked;
     let mut out: Vec<StoredRecord> = Vec::new();
     let mut bytes = 0;
     let own = &row.store;
@@ -104,6 +105,10 @@ pub(super) fn records(
             None if out.len() >= limit.records.max(1) || bytes >= limit.bytes => return Ok(out),
             None => from = upto.next(),
         }
+    }
+    if out.is_empty() && asked <= head && head > Seq::ZERO {
+        let what = "the journal ends before its head";
+        return Err(LogError::Tampered { seq: asked, what }.into());
     }
     Ok(out)
 }

@@ -32,6 +32,8 @@ pub(super) struct KvRow {
     pub(super) segments: Vec<Segment>,
     /// Ids of the last operations, so that the same again answers the same.
     pub(super) ops: Ops,
+    /// Whether this process knows that the records end where the row says. Not stored.
+    pub(super) ends_at_head: bool,
 }
 
 /// Records up to `upto` are kept under `uid`.
@@ -328,6 +330,7 @@ impl StoredRow<'_> {
             },
             segments: self.segments.into_owned(),
             ops: self.ops.into_owned(),
+            ends_at_head: false,
         })
     }
 }

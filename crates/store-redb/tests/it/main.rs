@@ -9,5 +9,6 @@ mod migrated;
 mod random_faults;
 mod recovering;
 mod reports;
+mod rewound;
 mod support;
 mod versions;

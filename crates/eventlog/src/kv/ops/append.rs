@@ -21,6 +21,7 @@ impl Transaction<'_> {
         fence: Fence,
         batch: &Batch,
     ) -> Result<Reply> {
+        self.probe(session)?;
         let row = self.rows.load_mut(self.kv, session)?;
         let head = row.row.view.head;
         if head != batch.base() {

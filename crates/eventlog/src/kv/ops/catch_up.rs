@@ -3,12 +3,17 @@
 //! Row and records move in one transaction, so this is what somebody did to the
 //! file, or a disk. The records are the truth, as long as they are a chain.
 
-use mainspring_api::SessionUid;
+use std::ops::ControlFlow;
+
+use mainspring_api::{Hash, SessionUid};
 
 use super::table::Table;
 use super::{Reply, Result, Transaction, put_row, refuse_purged};
 use crate::chain::ChainVerifier;
-use crate::kv::read::{load_row, records_after};
+use crate::engine::{KvRead, Space};
+use crate::error::LogError;
+use crate::kv::keys;
+use crate::kv::read::{key_seq, load_row, records_after};
 use crate::kv::row::KvRow;
 use crate::log::ReadLimit;
 
@@ -16,6 +21,26 @@ use crate::log::ReadLimit;
 const PAGE: ReadLimit = ReadLimit { records: 4_096, bytes: 4 << 20 };
 
 impl Transaction<'_> {
+    /// Makes sure, once for each time that a row is read, that an append at its
+    /// head can neither write over a record nor leave a gap.
+    pub(super) fn probe(&mut self, session: &SessionUid) -> Result<()> {
+        let row = self.rows.load(self.kv, session)?;
+        if row.ends_at_head || row.row.purged {
+            return Ok(());
+        }
+        let head = row.row.view.head;
+        let (last, beyond) = last_records(self.kv, row)?;
+        if last != head.hash {
+            let what = "the journal does not end with the record that its row names";
+            return Err(LogError::Tampered { seq: head.seq, what }.into());
+        }
+        if beyond {
+            while matches!(self.catch_up(session)?, Reply::More) {}
+        }
+        self.rows.know_end(session);
+        Ok(())
+    }
+
     pub(super) fn catch_up(&mut self, session: &SessionUid) -> Result<Reply> {
         // What is in memory may be what is wrong.
         self.rows.forget_one(session);
@@ -52,4 +77,29 @@ impl Transaction<'_> {
         }
         Ok(page.len())
     }
+}
+
+/// The hash of the record at the row's head, and whether another one follows.
+fn last_records(kv: &dyn KvRead, row: &KvRow) -> Result<(Option<Hash>, bool)> {
+    let head = row.row.view.head.seq;
+    let prefix = keys::session_prefix(&row.store);
+    let (mut last, mut beyond, mut damaged) = (None, false, None);
+    kv.scan(
+        Space::Records,
+        &keys::record(&row.store, head),
+        &keys::after(&prefix),
+        &mut |key, value| {
+            let seq = key_seq(key);
+            if seq > head {
+                beyond = true;
+                return ControlFlow::Break(());
+            }
+            match keys::split_record(value) {
+                Some(parts) => last = Some(parts.hash),
+                None => damaged = Some(keys::cannot_split(seq)),
+            }
+            ControlFlow::Continue(())
+        },
+    )?;
+    damaged.map_or(Ok((last, beyond)), |error| Err(error.into()))
 }

@@ -83,6 +83,13 @@ impl Rows {
         Ok(self.young.get_mut(uid).expect("brought in just above"))
     }
 
+    /// The session's records were found to end at its head.
+    pub(super) fn know_end(&mut self, uid: &SessionUid) {
+        if let Some(row) = self.young.get_mut(uid) {
+            row.ends_at_head = true;
+        }
+    }
+
     /// A row that the transaction under way has put.
     pub(super) fn insert(&mut self, row: KvRow) {
         let uid = row.row.session.uid.clone();

@@ -33,6 +33,7 @@ impl Transaction<'_> {
             store: session.uid.clone(),
             segments: Vec::new(),
             ops: Ops { create: id.to_string(), ..Ops::default() },
+            ends_at_head: true,
         })
     }
 
