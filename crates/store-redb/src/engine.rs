@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use mainspring_api::{Clock, report};
+use mainspring_eventlog::holder::HolderNote;
 use mainspring_eventlog::{
     Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, Space, Visit,
 };
@@ -18,7 +19,6 @@ use redb::{
 
 use crate::config::RedbConfig;
 use crate::error::{guarded, is_latched, unavailable};
-use crate::holder::HolderNote;
 use crate::open::{Empty, builder, drop_cached_pages, first_open, open, table};
 
 type Bytes = &'static [u8];

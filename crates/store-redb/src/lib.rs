@@ -3,7 +3,6 @@
 mod config;
 mod engine;
 mod error;
-mod holder;
 mod open;
 mod overlay;
 mod store;

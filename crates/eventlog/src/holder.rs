@@ -1,22 +1,24 @@
-//! The note beside the file that says which process holds it.
+//! The note beside a store's file that says which process holds it.
 //!
 //! The file's lock decides who holds the store; the note only names the holder
-//! for people. A note whose process is gone is ignored.
+//! for people. A note whose process is gone is ignored. For stores that are
+//! exclusive to a process: they report it as [`LogError::Held`](crate::LogError::Held).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use mainspring_api::Timestamp;
-use mainspring_eventlog::canonical::rfc3339;
 use serde::{Deserialize, Serialize};
+
+use crate::canonical::rfc3339;
 
 /// A note is far smaller; anything longer is not ours.
 const NOTE_BYTES_MAX: u64 = 4_096;
 
 /// The note of this process, removed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct HolderNote {
+pub struct HolderNote {
     path: PathBuf,
 }
 
@@ -30,8 +32,12 @@ struct Note {
 }
 
 impl HolderNote {
-    /// Writes the note of this process. The caller holds the file's lock.
-    pub(crate) fn write(store: &Path, now: Timestamp) -> io::Result<Self> {
+    /// Writes the note of this process beside the file `store`, whose lock the
+    /// caller holds.
+    ///
+    /// # Errors
+    /// Those of the file system, as when the directory cannot be written.
+    pub fn write(store: &Path, now: Timestamp) -> io::Result<Self> {
         let pid = std::process::id();
         let note = Note { pid, since: rfc3339(now), process_start: process_start(pid) };
         let path = path_of(store);
@@ -54,8 +60,9 @@ impl Drop for HolderNote {
     }
 }
 
-/// Who holds `store`, as far as its note tells.
-pub(crate) fn describe(store: &Path) -> String {
+/// Who holds the file `store`, as far as its note tells.
+#[must_use]
+pub fn describe(store: &Path) -> String {
     match read(&path_of(store)) {
         Some(note) => format!("pid {}, since {}", note.pid, note.since),
         None => "unknown process".to_owned(),
@@ -74,7 +81,9 @@ fn path_of(store: &Path) -> PathBuf {
     with_suffix(store, ".holder")
 }
 
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// `path` with `suffix` after its last name.
+#[must_use]
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -95,7 +104,7 @@ mod tests {
     #[test]
     fn a_note_of_a_dead_process_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let store = dir.path().join("s.redb");
+        let store = dir.path().join("s.store");
         assert_eq!(describe(&store), "unknown process");
         let note = HolderNote::write(&store, Timestamp::default()).unwrap();
         let mine = format!("pid {}, since 1970-01-01T00:00:00Z", std::process::id());
