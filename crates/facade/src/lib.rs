@@ -31,6 +31,8 @@ mod host;
 mod stores;
 
 pub use host::{Host, HostBuilder, HostError};
+#[cfg(feature = "store-fjall")]
+pub use stores::FjallFactory;
 #[cfg(feature = "store-redb")]
 pub use stores::RedbFactory;
 pub use stores::{MemoryFactory, StoreFactory, Stores};
@@ -47,6 +49,8 @@ pub use mainspring_runtime_local as runtime_local;
 #[cfg(feature = "runtime-remote")]
 pub use mainspring_runtime_remote as runtime_remote;
 pub use mainspring_sessions as sessions;
+#[cfg(feature = "store-fjall")]
+pub use mainspring_store_fjall as store_fjall;
 #[cfg(feature = "store-redb")]
 pub use mainspring_store_redb as store_redb;
 #[cfg(feature = "transport-grpc")]

@@ -34,6 +34,8 @@ impl Stores {
         let stores = Self::default().with(MemoryFactory);
         #[cfg(feature = "store-redb")]
         let stores = stores.with(RedbFactory);
+        #[cfg(feature = "store-fjall")]
+        let stores = stores.with(FjallFactory);
         stores
     }
 
@@ -95,6 +97,23 @@ impl StoreFactory for RedbFactory {
     fn open(&self, rest: &str, options: KvOptions) -> Result<Arc<dyn EventLog>, LogError> {
         let config = mainspring_store_redb::RedbConfig::at(rest);
         Ok(Arc::new(mainspring_store_redb::open_store(&config, options)?))
+    }
+}
+
+/// `fjall:PATH`, one folder.
+#[cfg(feature = "store-fjall")]
+#[derive(Debug, Clone, Copy)]
+pub struct FjallFactory;
+
+#[cfg(feature = "store-fjall")]
+impl StoreFactory for FjallFactory {
+    fn scheme(&self) -> &'static str {
+        "fjall"
+    }
+
+    fn open(&self, rest: &str, options: KvOptions) -> Result<Arc<dyn EventLog>, LogError> {
+        let config = mainspring_store_fjall::FjallConfig::at(rest);
+        Ok(Arc::new(mainspring_store_fjall::open_store(&config, options)?))
     }
 }
 
