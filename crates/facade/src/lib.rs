@@ -33,6 +33,8 @@ mod stores;
 
 pub use host::{Host, HostBuilder, HostError};
 pub use opening::Opening;
+#[cfg(feature = "store-fjall")]
+pub use stores::FjallFactory;
 #[cfg(feature = "store-redb")]
 pub use stores::RedbFactory;
 pub use stores::{Compacted, MemoryFactory, StoreFactory, Stores};
@@ -49,6 +51,8 @@ pub use mainspring_runtime_local as runtime_local;
 #[cfg(feature = "runtime-remote")]
 pub use mainspring_runtime_remote as runtime_remote;
 pub use mainspring_sessions as sessions;
+#[cfg(feature = "store-fjall")]
+pub use mainspring_store_fjall as store_fjall;
 #[cfg(feature = "store-redb")]
 pub use mainspring_store_redb as store_redb;
 #[cfg(feature = "transport-grpc")]

@@ -8,6 +8,8 @@ use mainspring_api::async_trait;
 use mainspring_eventlog::{
     EventLog, KvOptions, KvStore, LogError, MemoryEngine, OpenProgress, StoreStats,
 };
+#[cfg(feature = "store-fjall")]
+use mainspring_store_fjall::FjallConfig;
 #[cfg(feature = "store-redb")]
 use mainspring_store_redb::RedbConfig;
 
@@ -99,6 +101,8 @@ impl Stores {
         let stores = Self::default().with(MemoryFactory);
         #[cfg(feature = "store-redb")]
         let stores = stores.with(RedbFactory);
+        #[cfg(feature = "store-fjall")]
+        let stores = stores.with(FjallFactory);
         stores
     }
 
@@ -243,6 +247,45 @@ impl StoreFactory for RedbFactory {
         let config = RedbConfig::at(rest);
         let done = mainspring_store_redb::compact(&config, &*options.clock, progress)?;
         Ok(Compacted { before: done.before, after: done.after })
+    }
+}
+
+/// `fjall:PATH`, one folder.
+#[cfg(feature = "store-fjall")]
+#[derive(Debug, Clone, Copy)]
+pub struct FjallFactory;
+
+#[cfg(feature = "store-fjall")]
+#[async_trait]
+impl StoreFactory for FjallFactory {
+    fn scheme(&self) -> &'static str {
+        "fjall"
+    }
+
+    fn open(&self, rest: &str, options: KvOptions) -> Result<Arc<dyn EventLog>, LogError> {
+        Ok(Arc::new(mainspring_store_fjall::open_store(&FjallConfig::at(rest), options)?))
+    }
+
+    async fn stats(
+        &self,
+        rest: &str,
+        options: KvOptions,
+        _opening: &OpenProgress,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<StoreStats, LogError> {
+        let store = mainspring_store_fjall::open_store(&FjallConfig::at(rest), options)?;
+        store.stats(progress).await
+    }
+
+    fn compact(
+        &self,
+        rest: &str,
+        options: &KvOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Compacted, LogError> {
+        let config = FjallConfig::at(rest);
+        let (before, after) = mainspring_store_fjall::compact(&config, &*options.clock, progress)?;
+        Ok(Compacted { before, after })
     }
 }
 

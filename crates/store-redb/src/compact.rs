@@ -20,6 +20,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use mainspring_api::{Clock, report};
+use mainspring_eventlog::holder::with_suffix;
 use mainspring_eventlog::{EngineError, LogError, Space};
 use redb::backends::FileBackend;
 use redb::{
@@ -30,7 +31,6 @@ use redb::{
 use crate::config::RedbConfig;
 use crate::engine::RedbEngine;
 use crate::error::{guarded, io_failed};
-use crate::holder::with_suffix;
 use crate::open::{OWNER_ONLY, builder, directory, sync_directory, table};
 
 /// Bytes of keys and values that one transaction of the copy holds.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// use mainspring_store_redb::RedbConfig;
 ///
 /// let config: RedbConfig = serde_json::from_str(r#"{"path": "/var/lib/mainspring.redb"}"#).unwrap();
-/// assert_eq!(config.cache_bytes, 64 << 20);
+/// assert_eq!(config.cache_bytes, 16 << 20);
 /// assert!(serde_json::from_str::<RedbConfig>(r#"{"path": "x", "cache": 1}"#).is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub struct RedbConfig {
     /// The file. It is created, with mode 0600, when it is not there; its directory is not.
     pub path: PathBuf,
-    /// Memory for cached pages, in bytes. Default 64 MiB.
+    /// Memory for cached pages, in bytes. Default 16 MiB.
     #[serde(default = "cache_bytes_default")]
     pub cache_bytes: usize,
 }
@@ -33,5 +33,5 @@ impl RedbConfig {
 }
 
 const fn cache_bytes_default() -> usize {
-    64 << 20
+    16 << 20
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use mainspring_api::{Clock, report};
+use mainspring_eventlog::holder::HolderNote;
 use mainspring_eventlog::{
     Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, OpenProgress, Space, Visit,
 };
@@ -19,7 +20,6 @@ use redb::{
 use crate::access::{get_of, scan_of};
 use crate::config::RedbConfig;
 use crate::error::{guarded, is_latched, unavailable};
-use crate::holder::HolderNote;
 use crate::open::{Empty, builder, copy_aside, drop_cached_pages, first_open, open, table};
 
 type Bytes = &'static [u8];

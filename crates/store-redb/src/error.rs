@@ -7,10 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mainspring_api::Outcome;
-use mainspring_eventlog::{EngineError, LogError};
+use mainspring_eventlog::{EngineError, LogError, holder};
 use redb::{DatabaseError, StorageError, TableError, TransactionError};
-
-use crate::holder;
 
 /// Calls redb, which may panic on a file that was damaged behind its back.
 pub(crate) fn guarded<T, E>(

@@ -5,7 +5,6 @@ mod compact;
 mod config;
 mod engine;
 mod error;
-mod holder;
 mod open;
 mod overlay;
 mod store;

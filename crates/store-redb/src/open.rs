@@ -6,6 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mainspring_eventlog::holder::{self, FileId, with_suffix};
 use mainspring_eventlog::{LogError, OpenProgress, Recovering, SCHEMA_VERSION, Space};
 use redb::backends::FileBackend;
 use redb::{
@@ -14,7 +15,6 @@ use redb::{
 use rustix::fs::{Advice, fadvise};
 
 use crate::error::{damaged, io_failed, not_a_store, opened, unavailable};
-use crate::holder::{self, FileId, with_suffix};
 use crate::overlay::OverlayBackend;
 
 pub(crate) const OWNER_ONLY: u32 = 0o600;

@@ -28,7 +28,7 @@ pub(crate) struct Global {
     /// Talk to a server at HOST:PORT or unix:PATH instead of opening a journal here.
     #[arg(long, global = true, value_name = "ADDR")]
     pub(crate) server: Option<String>,
-    /// The journal: a file, or SCHEME:REST; mainspring.redb unless given.
+    /// The journal: a file, or SCHEME:REST such as fjall:FOLDER; mainspring.redb unless given.
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "server")]
     pub(crate) journal: Option<String>,
     /// Project that sessions are created and listed in.

@@ -130,8 +130,9 @@ pub(crate) enum Open {
 }
 
 fn require(journal: &str) -> Result<(), CliError> {
-    let path = journal.strip_prefix("redb:").unwrap_or(journal);
-    let is_path = path != journal || !journal.contains(':') || journal.contains('/');
+    let local = ["redb:", "fjall:"].iter().find_map(|scheme| journal.strip_prefix(scheme));
+    let path = local.unwrap_or(journal);
+    let is_path = local.is_some() || !journal.contains(':') || journal.contains('/');
     if !is_path || std::path::Path::new(path).exists() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! The numbered cases of the controller, each in every cell of a matrix: the
-//! harness in process or behind a unix socket, the journal in memory or in a
-//! redb file.
+//! harness in process or behind a unix socket, the journal in memory, in a
+//! redb file or, with the harness in process, in a fjall folder.
 //!
 //! A case is an async function over a [`support::Fixture`]; `matrix!` at the
 //! end of each file makes a test of it in each cell. What a cell may not do is

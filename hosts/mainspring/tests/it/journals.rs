@@ -1,6 +1,6 @@
 //! Exports, imports, verification, and the recorded journals.
 
-use crate::support::{Dir, root};
+use crate::support::{Dir, root, session_of};
 
 fn vector(name: &str) -> String {
     root().join(format!("testdata/vectors/journals/{name}.json")).to_str().unwrap().to_owned()
@@ -92,6 +92,34 @@ fn an_export_imports_into_another_store_and_exports_the_same_bytes() {
     dir.run(&["exec", "--session", &session, "--input", "x", "--journal", "other.redb"]).ok();
     dir.run(&["verify", "--session", &session, "--journal", "other.redb"]).ok();
     dir.run(&["import", "--file", &file, "--journal", "other.redb"]).fails(6, "already exists");
+}
+
+#[test]
+fn a_fjall_folder_is_used_as_a_file_is() {
+    let dir = Dir::new();
+    let on = |args: &[&str]| dir.run(&[args, &["--journal", "fjall:sessions"]].concat());
+    on(&["list"]).fails(3, "there is no journal at sessions");
+    assert!(!dir.path("sessions").exists(), "a command that reads creates nothing");
+    let session = session_of(&on(&["exec", "--input", "hello"]).ok());
+    on(&["exec", "--session", &session, "--input", "again"]).ok();
+    let list = on(&["list"]).ok();
+    assert_eq!(list, format!("{session}\tlast_seq=10\tcompute=LIVE\tharness=\tname=\n"));
+    on(&["verify", "--session", &session]).ok();
+    assert_eq!(
+        on(&["replay", "--re-execute", "--session", &session]).ok(),
+        "echo:hello\necho:again\nturns=2 model_calls=0\n"
+    );
+    // From one kind of store to the other and back, byte by byte.
+    let exported = on(&["export", "--session", &session]).ok();
+    let file = dir.write("e.ndjson", &exported);
+    dir.run(&["import", "--file", &file]).ok();
+    assert_eq!(dir.run(&["export", "--session", &session]).ok(), exported);
+    let other = ["--journal", "fjall:other"];
+    dir.run(&[&["import", "--file", &file], &other[..]].concat()).ok();
+    let again = dir.run(&[&["export", "--session", &session], &other[..]].concat()).ok();
+    assert_eq!(again, exported);
+    assert!(dir.path("sessions/mainspring.json").exists());
+    dir.run(&["list", "--journal", "sessions"]).fails(1, "is not a journal store");
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(crate) enum Kept {
     Memory,
     /// In a file of its own.
     Redb,
+    /// In a folder of its own.
+    Fjall,
 }
 
 /// One cell of the matrix.
@@ -33,9 +35,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self { reach: Reach::InProcess, kept: Kept::Memory },
         Self { reach: Reach::InProcess, kept: Kept::Redb },
+        Self { reach: Reach::InProcess, kept: Kept::Fjall },
         Self { reach: Reach::Wire, kept: Kept::Memory },
         Self { reach: Reach::Wire, kept: Kept::Redb },
     ];

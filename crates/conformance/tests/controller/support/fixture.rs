@@ -16,7 +16,8 @@ use mainspring_eventlog::{
     EventLog, ImportRecord, ImportRow, KvOptions, KvStore, Level, MemoryEngine, NewRecord,
     NewSession, SessionRow, StoredRecord, mint_any,
 };
-use mainspring_store_redb::{RedbConfig, open_store};
+use mainspring_store_fjall::FjallConfig;
+use mainspring_store_redb::RedbConfig;
 use mainspring_testkit::{SeededEntropy, read_all, sample, verify_all};
 use mainspring_transport_grpc::{GrpcConnector, Listener, ServeOptions, serve_harness};
 use tempfile::TempDir;
@@ -52,17 +53,29 @@ impl Placed {
     }
 }
 
+/// A folder for the store and the sockets. A fjall store is made with some two
+/// hundred syncs, which no case is about: where the system has a folder in
+/// memory, it lies there.
+fn folder(kept: Kept) -> TempDir {
+    let in_memory = (kept == Kept::Fjall).then(|| tempfile::tempdir_in("/dev/shm").ok());
+    in_memory.flatten().unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
 impl Fixture {
     /// A session without records in a store of its own.
     pub(crate) async fn open(cell: Cell) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder(cell.kept);
         let log: Arc<dyn EventLog> = match cell.kept {
             Kept::Memory => {
                 Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap())
             }
             Kept::Redb => {
                 let config = RedbConfig::at(dir.path().join("journal.redb"));
-                Arc::new(open_store(&config, KvOptions::default()).unwrap())
+                Arc::new(mainspring_store_redb::open_store(&config, KvOptions::default()).unwrap())
+            }
+            Kept::Fjall => {
+                let config = FjallConfig::at(dir.path().join("journal"));
+                Arc::new(mainspring_store_fjall::open_store(&config, KvOptions::default()).unwrap())
             }
         };
         let fixture = Self {

@@ -14,7 +14,7 @@ pub(crate) use observer::{Told, Watcher};
 pub(crate) use probe::{Probe, ask};
 
 /// Makes a `#[test]` of each case in each of its cells. `everywhere` is all
-/// four; `in_process` leaves out the wire. The runner is one of `cell`'s.
+/// of them; `in_process` leaves out the wire. The runner is one of `cell`'s.
 macro_rules! matrix {
     (
         $run:ident:
@@ -23,6 +23,7 @@ macro_rules! matrix {
     ) => {
         matrix! { @cell $run in_process_memory InProcess Memory: $($all)* $($here)* }
         matrix! { @cell $run in_process_redb InProcess Redb: $($all)* $($here)* }
+        matrix! { @cell $run in_process_fjall InProcess Fjall: $($all)* $($here)* }
         matrix! { @cell $run wire_memory Wire Memory: $($all)* }
         matrix! { @cell $run wire_redb Wire Redb: $($all)* }
     };
@@ -32,6 +33,7 @@ macro_rules! matrix {
     ($run:ident: in_process { $(#[test] fn $here:ident;)* }) => {
         matrix! { @cell $run in_process_memory InProcess Memory: $($here)* }
         matrix! { @cell $run in_process_redb InProcess Redb: $($here)* }
+        matrix! { @cell $run in_process_fjall InProcess Fjall: $($here)* }
     };
     (@cell $run:ident $module:ident $reach:ident $kept:ident: $($case:ident)*) => {
         mod $module {

@@ -1,9 +1,11 @@
-//! The note beside the file that says which process holds it.
+//! The note beside a store's file that says which process holds it.
 //!
 //! The file's lock decides who holds the store; the note names the holder for
 //! people. One whose process is gone names nobody, but still says what that
 //! process had open: a store, of a version that it could read. A clean close
 //! takes the note away, so one beside an unclean file is its last holder's.
+//! For stores that are exclusive to a process: they report it as
+//! [`LogError::Held`](crate::LogError::Held).
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -12,16 +14,17 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use mainspring_api::Timestamp;
-use mainspring_eventlog::SCHEMA_VERSION;
-use mainspring_eventlog::canonical::rfc3339;
 use serde::{Deserialize, Serialize};
+
+use crate::SCHEMA_VERSION;
+use crate::canonical::rfc3339;
 
 /// A note is far smaller; anything longer is not ours.
 const NOTE_BYTES_MAX: u64 = 4_096;
 
 /// The note of this process, removed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct HolderNote {
+pub struct HolderNote {
     path: PathBuf,
 }
 
@@ -43,14 +46,16 @@ struct Note {
 /// A file, however its name came to be. The time of its birth tells a new file
 /// that was given the number of a deleted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileId {
+pub struct FileId {
     dev: u64,
     ino: u64,
     born_nanos: Option<u64>,
 }
 
 impl FileId {
-    pub(crate) fn of(found: &Metadata) -> Self {
+    /// The file with this metadata.
+    #[must_use]
+    pub fn of(found: &Metadata) -> Self {
         let born = found.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let born_nanos = born.and_then(|since| u64::try_from(since.as_nanos()).ok());
         Self { dev: found.dev(), ino: found.ino(), born_nanos }
@@ -58,8 +63,12 @@ impl FileId {
 }
 
 impl HolderNote {
-    /// Writes the note of this process. The caller holds the file's lock.
-    pub(crate) fn write(store: &Path, now: Timestamp) -> io::Result<Self> {
+    /// Writes the note of this process beside the file `store`, whose lock the
+    /// caller holds.
+    ///
+    /// # Errors
+    /// Those of the file system, as when the directory cannot be written.
+    pub fn write(store: &Path, now: Timestamp) -> io::Result<Self> {
         let pid = std::process::id();
         let note = Note {
             pid,
@@ -89,7 +98,8 @@ impl Drop for HolderNote {
 }
 
 /// Who holds `store`, as far as its note tells.
-pub(crate) fn describe(store: &Path) -> String {
+#[must_use]
+pub fn describe(store: &Path) -> String {
     let note = read(&path_of(store));
     match note.filter(|note| note.process_start == process_start(note.pid)) {
         Some(note) => format!("pid {}, since {}", note.pid, note.since),
@@ -102,7 +112,7 @@ pub(crate) fn describe(store: &Path) -> String {
 ///
 /// It is believed: who writes into the file behind the store's back, as by
 /// copying another one over it, takes the note away.
-pub(crate) fn vouches(store: &Path, file: FileId) -> bool {
+pub fn vouches(store: &Path, file: FileId) -> bool {
     read(&path_of(store)).is_some_and(|note| {
         note.file == Some(file) && note.schema.is_some_and(|schema| schema <= SCHEMA_VERSION)
     })
@@ -120,7 +130,9 @@ fn path_of(store: &Path) -> PathBuf {
     with_suffix(store, ".holder")
 }
 
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// `path` with `suffix` after its last name.
+#[must_use]
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
