@@ -27,7 +27,7 @@ usage: cargo xtask COMMAND
   layers          the dependency edges between crates, against the table of layers
   tidy            module docs, file sizes, leftovers, manifests, claimed cases, conformance lists
   claims          builds the tests and checks that each claimed case runs where claims.toml says
-  bench [NAME..]  runs benches; without a name it lists them";
+  bench [NAME..] [OPTION..]  runs benches with their own options; without a name it lists them";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -133,9 +133,11 @@ impl<'a> Facts<'a> {
                 .features
                 .keys()
                 .filter(|name| *name != "default" && !self.by_a_host(package, name));
-            tasks.extend(
-                features.map(|feature| self.cargo(&format!("{bare} --features {feature}"))),
-            );
+            tasks.extend(features.map(|feature| {
+                // A bench is built with its features alone, and by nothing else here.
+                let benches = if needed_by_a_bench(package, feature) { " --benches" } else { "" };
+                self.cargo(&format!("{bare} --features {feature}{benches}"))
+            }));
         }
         tasks
     }
@@ -195,6 +197,11 @@ impl<'a> Facts<'a> {
             .collect();
         if found.is_empty() { vec![Task::Absent(format!("there is no {pattern}"))] } else { found }
     }
+}
+
+fn needed_by_a_bench(package: &Package, feature: &str) -> bool {
+    let mut benches = package.targets.iter().filter(|target| target.is("bench"));
+    benches.any(|bench| bench.required_features.iter().any(|needed| needed == feature))
 }
 
 fn step(name: &'static str, tasks: impl IntoIterator<Item = Task>) -> Step {

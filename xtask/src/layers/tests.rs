@@ -37,6 +37,7 @@ fn edges(place: &str, uses: &[&str], forbidden: &[&str]) {
         "conformance",
         "testkit",
         "sim",
+        "bench",
     ]
     .iter()
     .map(|name| of(&format!("crates/{name}"), &[]))
@@ -84,6 +85,9 @@ fn side_crates_use_what_is_listed_and_are_used_by_none() {
     edges("crates/testkit", &["api", "eventlog"], &[]);
     edges("crates/testkit", &["wire"], &["wire"]);
     edges("crates/sim", &["api"], &["api"]);
+    edges("crates/bench", &["api", "eventlog", "store-fjall", "store-redb"], &[]);
+    edges("crates/bench", &["sessions"], &["sessions"]);
+    edges("crates/facade", &["bench"], &["bench"]);
     edges("xtask", &["api"], &["api"]);
     edges("crates/store-redb", &["conformance"], &["conformance"]);
     edges("hosts/mainspring", &["testkit"], &["testkit"]);

@@ -15,6 +15,10 @@ fn workspace() -> Workspace {
         package("mainspring-api", "crates/api", ""),
         package("mainspring-host", "hosts/mainspring", r#""transport-grpc": []"#),
         package("mainspring-testkit", "crates/testkit", r#""redb": []"#),
+        package("mainspring-x", "crates/x", r#""run": []"#).replace(
+            r#""targets": []"#,
+            r#""targets": [{"name": "log", "kind": ["bench"], "src_path": "/w/b.rs", "required-features": ["run"]}]"#,
+        ),
     ];
     let json = format!(
         r#"{{"packages": [{}], "workspace_root": "/w", "target_directory": "/t"}}"#,
@@ -76,6 +80,8 @@ fn features_are_checked_one_by_one() {
         "cargo check --package mainspring-host --no-default-features --features transport-grpc",
         "cargo check --package mainspring-testkit --no-default-features",
         "cargo check --package mainspring-testkit --no-default-features --features redb",
+        "cargo check --package mainspring-x --no-default-features",
+        "cargo check --package mainspring-x --no-default-features --features run --benches",
     ];
     assert_eq!(expected, *tasks(&steps, "features"));
     assert_eq!(["cargo check --package mainspring-api"], *tasks(&steps, "crates alone"));
