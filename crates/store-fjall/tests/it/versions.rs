@@ -65,11 +65,12 @@ fn a_marker_that_cannot_be_read_is_damage() {
     drop(open(&path).unwrap());
     let marker = path.join("mainspring.json");
     let good = std::fs::read_to_string(&marker).unwrap();
+    let schema = format!("\"schema\":{SCHEMA_VERSION},");
     for odd in [
         String::new(),
         good[..good.len() - 1].to_owned(),
-        good.replace(":1,", ":-1,"),
-        good.replace(":1,", r#":"one","#),
+        good.replace(&schema, "\"schema\":-1,"),
+        good.replace(&schema, r#""schema":"one","#),
         good.replace("data-1", "data-7"),
         good.replace("data-1", "../a/data-1"),
         good.replace("data-1", ".."),

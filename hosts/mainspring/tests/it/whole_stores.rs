@@ -41,11 +41,12 @@ fn totals_are_those_of_the_sessions() {
     // Ten, and five that are the fork's too, with its marker.
     assert_eq!((&stats["records"], &stats["shared_records"]), (&16.into(), &5.into()));
     assert_eq!(stats["largest"]["session"], session.as_str());
-    assert_eq!(stats["schema_version"], 1);
+    assert_eq!(stats["schema_version"], mainspring::eventlog::SCHEMA_VERSION);
     let disk = std::fs::metadata(dir.path("mainspring.redb")).unwrap().len();
     assert_eq!(stats["disk_bytes"], disk);
     let id = stats["store_id"].as_str().unwrap();
-    assert!(shown.starts_with(&format!("store {id} schema=1\nsessions=3 ")), "{shown}");
+    let schema = mainspring::eventlog::SCHEMA_VERSION;
+    assert!(shown.starts_with(&format!("store {id} schema={schema}\nsessions=3 ")), "{shown}");
     assert!(shown.contains("\nrecords=16 shared=5 canonical_bytes="), "{shown}");
 
     let one = json(&dir.run(&["stats", "--session", &session, "-o", "json"]).ok());
@@ -85,7 +86,7 @@ fn what_is_no_store_of_ours_or_is_held_is_refused_and_left_alone() {
         dir.run(&[command]).fails(3, "journal_not_found");
         dir.run(&[command, "--journal", "no/such/a.redb"]).fails(3, "journal_not_found");
         dir.run(&[command, "--journal", &foreign]).fails(1, "not_a_store");
-        dir.run(&[command, "--journal", "kafka:topic"]).fails(1, "present are: memory, redb");
+        dir.run(&[command, "--journal", "kafka:topic"]).fails(1, "present are: fjall, memory, redb");
         dir.run(&[command, "--journal", "memory:"]).fails(1, "does not support");
         dir.run(&[command, "--server", "127.0.0.1:1"]).fails(2, "takes no --server");
         dir.run(&[command, "--nope"]).fails(2, "--nope");
