@@ -64,6 +64,10 @@ impl Engine for Tapped {
         false
     }
 
+    fn backup(&self, label: &str) -> Result<Option<std::path::PathBuf>, EngineError> {
+        self.engine.backup(label)
+    }
+
     fn usage(&self) -> Result<EngineUsage, EngineError> {
         self.engine.usage()
     }

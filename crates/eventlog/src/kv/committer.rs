@@ -29,8 +29,8 @@ const ROUND_OPS_MAX: usize = 1_024;
 const ROUND_BYTES_MAX: usize = 32 << 20;
 /// How long a round waits for callers that were active in the last one.
 const GATHER_MAX: Duration = Duration::from_micros(60);
-/// How long the committer looks for the next write before it goes to sleep.
-const SPIN_MAX: Duration = Duration::from_micros(20);
+/// How long the committer stays awake for writers that go on this soon.
+const AWAKE_MAX: Duration = Duration::from_micros(150);
 /// How long what an import staged is kept for it to go on.
 const STAGED_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
@@ -311,26 +311,30 @@ impl Drop for Committer {
 fn run<E: Engine>(shared: &Shared<E>, jobs: &Receiver<Job>) {
     let _refuse = RefuseQueued(jobs);
     let mut last_round = 1;
-    while let Some(first) = next(jobs) {
+    let mut awake = false;
+    while let Some(first) = next(jobs, &mut awake) {
         let round = gather(jobs, first, last_round);
         last_round = round.len();
         shared.round(round);
     }
 }
 
-/// The next write. A writer that goes on as soon as it is answered finds this
-/// thread awake.
+/// The next write. Waking a thread costs about as much as a small commit: while
+/// writers go on soon after they are answered, this thread stays awake for
+/// them, and lets others run meanwhile.
 #[expect(clippy::disallowed_methods, reason = "bounds a wait of microseconds on this thread")]
-fn next(jobs: &Receiver<Job>) -> Option<Job> {
+fn next(jobs: &Receiver<Job>, awake: &mut bool) -> Option<Job> {
     let since = std::time::Instant::now();
-    loop {
+    let found = loop {
         match jobs.try_recv() {
-            Ok(job) => return Some(job),
+            Ok(job) => break Some(job),
             Err(error) if error.is_closed() => return None,
-            Err(_) if since.elapsed() >= SPIN_MAX => return jobs.recv_blocking().ok(),
+            Err(_) if !*awake || since.elapsed() >= AWAKE_MAX => break jobs.recv_blocking().ok(),
             Err(_) => std::thread::yield_now(),
         }
-    }
+    };
+    *awake = since.elapsed() < AWAKE_MAX;
+    found
 }
 
 /// When the committer ends, also by a panic, nobody waits for it any more: a

@@ -12,7 +12,7 @@ use crate::kv::read;
 use crate::kv::row::KvRow;
 
 /// Rows of one generation; two are kept. A row is about 2 KB.
-const GENERATION_MAX: usize = 4_096;
+const GENERATION_MAX: usize = 2_048;
 
 /// The rows in memory, as the transaction under way sees them.
 ///
