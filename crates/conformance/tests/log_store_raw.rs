@@ -1,7 +1,7 @@
 //! What a store makes of bytes that were changed behind its back.
 
 use futures_util::StreamExt as _;
-use mainspring_api::{Head, Seq, SessionUid};
+use mainspring_api::{Clock as _, Head, Seq, SessionUid, SystemClock};
 use mainspring_eventlog::{
     Engine, EventLog, ImportRecord, ImportRow, Keep, KvOptions, KvStore, Level, ListQuery,
     LogError, NewSession, Space, Verified,
@@ -298,9 +298,8 @@ async fn old_staged_imports_are_removed_at_open() {
     log.import(id, row, Box::pin(futures_util::stream::iter(items))).await.unwrap_err();
     drop(log);
     let days = |days: u64| {
-        let clock = mainspring_testkit::ManualClock::at_unix(0);
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        clock.advance(now + std::time::Duration::from_secs(days * 86_400));
+        let clock = mainspring_testkit::ManualClock::at_unix(SystemClock.now().seconds);
+        clock.advance(std::time::Duration::from_secs(days * 86_400));
         KvOptions { clock: std::sync::Arc::new(clock), ..KvOptions::default() }
     };
     let log = KvStore::open(engine.0.clone(), days(6)).unwrap();
