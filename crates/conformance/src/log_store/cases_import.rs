@@ -10,7 +10,7 @@ use mainspring_testkit::{SeededRng, sample, verify_all};
 
 use super::Subject;
 use super::support::{
-    Log, append_random, assert_folded, assert_refused, everything, head, list_by, mint,
+    Log, append_random, assert_folded, assert_refused, everything, head, head_at, list_by, mint,
     new_session, records, row, say, send, seq, session, session_of, texts, uids,
 };
 
@@ -343,18 +343,43 @@ pub async fn an_import_does_not_go_on_with_another_journal<S: Subject>(subject: 
     let refused = log.import(id, row_of("copy"), stream_of(items(&others))).await;
     assert_refused!(refused, LogError::Invalid(_));
     assert_nothing_of(&log, "copy").await;
+    let imported = log.import(id, row_of("copy"), stream_of(items(&all))).await.unwrap();
+    assert_eq!(records(&log, &imported.session.uid).await, all, "the right one still goes on");
 }
 
-/// "Records that are refused are not kept."
-pub async fn a_refused_import_keeps_nothing<S: Subject>(subject: S) {
+/// "A refused record is not kept", and what came before it is: the right journal
+/// goes on.
+pub async fn a_refused_import_can_go_on<S: Subject>(subject: S) {
     let log = subject.log();
     let (mut all, id) = (long_journal(&log), sample::fresh_id());
     let sound = all.clone();
     all[850].hash = all[0].hash;
     let refused = log.import(id, row_of("copy"), stream_of(items(&all))).await;
     assert_refused!(refused, LogError::Tampered { .. });
-    assert_eq!(log.staged(id).await.unwrap(), Head::EMPTY);
     assert_nothing_of(&log, "copy").await;
+    let staged = log.staged(id).await.unwrap();
+    assert!(staged.seq <= seq(850));
+    assert_eq!(head_at(&sound, staged.seq.get() as usize), staged);
     let imported = log.import(id, row_of("copy"), stream_of(items(&sound))).await.unwrap();
     assert_eq!(records(&log, &imported.session.uid).await, sound);
+}
+
+/// "Once published, the same `id` with the same journal answers the same": with
+/// another one it is refused, and nothing happens to either.
+pub async fn a_done_import_is_not_done_with_another_journal<S: Subject>(subject: S) {
+    let log = subject.log();
+    let id = sample::fresh_id();
+    let all = source(&log, "s").await;
+    let done = log.import(id, row_of("copy"), stream_of(items(&all))).await.unwrap();
+    let shorter = log.import(id, row_of("copy"), stream_of(items(&all[..5]))).await;
+    assert_refused!(shorter, LogError::Invalid(_));
+    let other = records(&log, &session_of(&log, "other", 3).await).await;
+    let another = log.import(id, row_of("other-copy"), stream_of(items(&other))).await;
+    assert_refused!(another, LogError::Invalid(_));
+    assert_nothing_of(&log, "other-copy").await;
+    let again = log.import(id, row_of("copy"), stream_of(items(&all))).await.unwrap();
+    assert_eq!(again, done);
+    // What was not staged yet when the answer was lost.
+    let rest = log.import(id, row_of("copy"), stream_of(items(&all[5..]))).await.unwrap();
+    assert_eq!(rest, done);
 }

@@ -187,7 +187,8 @@ macro_rules! __log_store_cases {
                 an_import_goes_on_where_it_stopped,
                 an_import_sent_from_the_start_goes_on,
                 an_import_does_not_go_on_with_another_journal,
-                a_refused_import_keeps_nothing;
+                a_refused_import_can_go_on,
+                a_done_import_is_not_done_with_another_journal;
             cases_notes:
                 every_record_has_a_commit_time,
                 notes_of_an_append_are_read_back,

@@ -206,9 +206,12 @@ faults! {
     /// A note of no record is taken.
     AnnotatesNothing => [an_annotation_needs_its_record],
     /// An import begun with one journal is published with another.
-    ImportTakesAnother => [an_import_does_not_go_on_with_another_journal],
+    ImportTakesAnother => [
+        an_import_does_not_go_on_with_another_journal,
+        a_done_import_is_not_done_with_another_journal,
+    ],
     /// A refused import leaves its records where it goes on.
-    ImportKeepsRefused => [a_refused_import_keeps_nothing],
+    ImportKeepsRefused => [a_refused_import_can_go_on],
     /// A follow starts with its second record, twice.
     FollowSkips => [
         a_follower_sees_what_is_there_and_what_comes, a_slow_follower_gets_everything,

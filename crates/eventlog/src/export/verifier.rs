@@ -26,7 +26,7 @@ impl LineVerifier {
     /// # Errors
     /// [`LogError::BadLine`]; [`LogError::TooLarge`]; [`LogError::Tampered`] at
     /// the first bad record or when the records do not end at the stated head; as
-    /// [`StoredRecord::event`] when a record's content is not known.
+    /// [`StoredRecord::event`](crate::StoredRecord::event) when a record's content is not known.
     pub fn push(&mut self, line: &[u8]) -> Result<(), LogError> {
         self.line += 1;
         if line.trim_ascii().is_empty() {

@@ -88,7 +88,7 @@ impl<E: Engine> Shared<E> {
         let old = |staged: &Staged| match staged {
             Staged::Open(open) => open.touched.unix_nanos() < before,
             Staged::Left => true,
-            Staged::Published(_) => false,
+            Staged::Published(..) => false,
         };
         let mut stores = Vec::new();
         self.engine

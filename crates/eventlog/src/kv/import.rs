@@ -1,11 +1,11 @@
 //! Importing: staging page by page, going on where it stopped, publishing.
 
 use futures_util::StreamExt as _;
-use mainspring_api::{AppendId, BoxStream, Event, Head, SessionUid};
+use mainspring_api::{AppendId, BoxStream, Event, Head, Seq, SessionUid};
 
 use super::KvStore;
 use super::ops::{Op, Reply};
-use crate::chain::StoredRecord;
+use crate::chain::{ChainVerifier, StoredRecord};
 use crate::engine::Engine;
 use crate::error::LogError;
 use crate::log::{ImportCheck, ImportRecord, ImportRow, SessionRow};
@@ -27,21 +27,40 @@ pub(super) async fn run<E: Engine>(
 ) -> Result<SessionRow, LogError> {
     let store = staged_name(id);
     let at = match log.write(Op::BeginImport { store: store.clone() }).await? {
-        Reply::Row(published) => return Ok(*published),
+        Reply::Imported(row, head) => return settle(*row, head, records).await,
         Reply::Head(head) => head,
         other => unreachable!("an import begins otherwise: {other:?}"),
     };
     let import = Import { log, id, store: store.clone(), at };
     let imported = import.run(row, records).await;
-    match &imported {
-        Ok(_) => {}
-        // The source or the store failed, not what was sent: it can go on.
-        Err(LogError::Unavailable { .. }) => {}
-        // Another call with this id goes on with it.
-        Err(LogError::Moved { .. }) => {}
-        Err(_) => unstage(log, &store).await,
+    // Whatever else went wrong, the rest of the right journal can still come.
+    if let Err(LogError::AlreadyExists(_)) = &imported {
+        unstage(log, &store).await;
     }
     imported
+}
+
+/// This very import is done: what is sent again must be the same journal, or
+/// the part of it that was not staged yet, or nothing.
+async fn settle(
+    row: SessionRow,
+    published: Option<Head>,
+    mut records: BoxStream<'static, Result<ImportRecord, LogError>>,
+) -> Result<SessionRow, LogError> {
+    let mut chain: Option<ChainVerifier> = None;
+    while let Some(item) = records.next().await {
+        let ImportRecord::Record(record) = item? else { continue };
+        let before = match record.prev_hash {
+            Some(hash) => Head::at(Seq::new(record.seq.get().saturating_sub(1)), hash),
+            None => Head::EMPTY,
+        };
+        chain.get_or_insert_with(|| ChainVerifier::after(before)).check(&record)?;
+    }
+    let sent = chain.map(|chain| chain.head());
+    if sent.is_none() || published.is_none() || sent == published {
+        return Ok(row);
+    }
+    Err(LogError::Invalid("this import is done, with another journal"))
 }
 
 async fn unstage<E: Engine>(log: &KvStore<E>, store: &SessionUid) {

@@ -188,14 +188,16 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     /// - On any error nothing is visible. Uid, create time, fences and notes are
     ///   kept; the fence starts at the highest one that was imported. A row that
     ///   comes with the head takes the place of `row`.
-    /// - When the stream fails or the process dies, what was staged is kept, and
-    ///   the same `id` goes on with it: the stream starts at the first record
-    ///   again, or after [`EventLog::staged`]: of what came at most 2 MiB
-    ///   are to be sent again. Records that are refused are not kept.
+    /// - On any error but `AlreadyExists`, and when the process dies, what was
+    ///   staged before is kept, and the same `id` goes on with it: the stream
+    ///   starts at the first record again, or after [`EventLog::staged`]; of what
+    ///   came at most 2 MiB are to be sent again. A refused record is not kept.
+    /// - Once published, the same `id` with the same journal answers the same.
     ///
     /// # Errors
     /// `AlreadyExists`; `Tampered` at the first bad record, or when the last
-    /// one is not `expect`; whatever the stream yields.
+    /// one is not the stated head; `Invalid` when `id` was begun, or is done,
+    /// with another journal; whatever the stream yields.
     async fn import(
         &self,
         id: AppendId,

@@ -14,15 +14,16 @@ use crate::kv::{keys, read};
 use crate::log::ImportRow;
 use crate::view::SessionView;
 
-/// Starts the marker of an import that is done; the session's uid follows.
+/// Starts the marker of an import that is done; the session's uid follows, and
+/// after a blank the head that was published.
 const PUBLISHED: &str = "published:";
 
 /// What became of an import so far.
 pub(in crate::kv) enum Staged {
     /// It is under way.
     Open(Box<OpenImport>),
-    /// It is a session now.
-    Published(SessionUid),
+    /// It is a session now, and ended at this head (not known of older ones).
+    Published(SessionUid, Option<Head>),
     /// It was left by a version that could not go on with it.
     Left,
 }
@@ -52,8 +53,12 @@ pub(in crate::kv) fn staged(kv: &dyn KvRead, store: &SessionUid) -> Result<Optio
 /// What a marker says.
 pub(in crate::kv) fn staged_in(marker: &[u8]) -> Staged {
     let text = std::str::from_utf8(marker).unwrap_or_default();
-    if let Some(uid) = text.strip_prefix(PUBLISHED).and_then(|uid| SessionUid::new(uid).ok()) {
-        return Staged::Published(uid);
+    if let Some(published) = text.strip_prefix(PUBLISHED) {
+        let (uid, head) = published.split_once(' ').unwrap_or((published, ""));
+        return match SessionUid::new(uid) {
+            Ok(uid) => Staged::Published(uid, head.parse().ok()),
+            Err(_) => Staged::Left,
+        };
     }
     let open = serde_json::from_slice::<StoredImport<'_>>(marker).ok().and_then(|stored| {
         let (seconds, nanos) = stored.touched;
@@ -80,9 +85,9 @@ impl Transaction<'_> {
 
     pub(super) fn begin_import(&mut self, store: &SessionUid) -> Result<Reply> {
         match staged(self.kv, store)? {
-            Some(Staged::Published(uid)) => {
+            Some(Staged::Published(uid, head)) => {
                 let row = self.rows.load(self.kv, &uid)?;
-                Ok(Reply::Row(Box::new(row.row.clone())))
+                Ok(Reply::Imported(Box::new(row.row.clone()), head))
             }
             Some(Staged::Open(open)) => Ok(Reply::Head(open.view.head)),
             Some(Staged::Left) => Err(LogError::Corrupt { what: "staged import".into() }.into()),
@@ -140,14 +145,18 @@ impl Transaction<'_> {
         new.row.parent.clone_from(&row.parent);
         new.row.fence.fence = open.fence;
         new.row.view = open.view;
-        self.kv.put(Space::Staging, &keys::row(store), format!("{PUBLISHED}{uid}").as_bytes())?;
+        self.kv.put(
+            Space::Staging,
+            &keys::row(store),
+            format!("{PUBLISHED}{uid} {head}").as_bytes(),
+        )?;
         Ok(Reply::Row(Box::new(self.add(new)?)))
     }
 
     pub(super) fn unstage(&mut self, store: &SessionUid) -> Result<Reply> {
         const KEYS_MAX: usize = 10_000;
         match staged(self.kv, store)? {
-            None | Some(Staged::Published(_)) => return Ok(Reply::Done),
+            None | Some(Staged::Published(..)) => return Ok(Reply::Done),
             Some(Staged::Open(_) | Staged::Left) => {}
         }
         self.wrote = true;

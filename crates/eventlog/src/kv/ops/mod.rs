@@ -134,6 +134,8 @@ impl Op {
 pub(super) enum Reply {
     Row(Box<SessionRow>),
     Rows(Vec<SessionRow>),
+    /// An import that is done, and the head that it was published with.
+    Imported(Box<SessionRow>, Option<Head>),
     Head(Head),
     Fence(Fence),
     Version(u64),
