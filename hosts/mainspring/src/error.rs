@@ -44,9 +44,23 @@ impl CliError {
         }
     }
 
-    /// A file that cannot be read or written.
+    /// A file that cannot be read or written: named wrongly, or out of reach
+    /// for now, as when a disk is full or a pipe's reader has gone.
     pub(crate) fn file(path: &str, error: &std::io::Error) -> Self {
-        Self::usage(format!("{path}: {error}"))
+        use std::io::ErrorKind as Io;
+        let message = format!("{path}: {error}");
+        match error.kind() {
+            Io::NotFound
+            | Io::PermissionDenied
+            | Io::AlreadyExists
+            | Io::InvalidInput
+            | Io::InvalidData
+            | Io::InvalidFilename
+            | Io::IsADirectory
+            | Io::NotADirectory
+            | Io::ReadOnlyFilesystem => Self::usage(message),
+            _ => Self::of(Condition::Unavailable, message),
+        }
     }
 
     fn classified(error: &(impl Classify + 'static)) -> Self {

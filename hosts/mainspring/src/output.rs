@@ -51,6 +51,12 @@ pub(crate) struct Output {
     format: Format,
 }
 
+/// One line on standard error. Whether anybody reads it changes nothing: a
+/// server goes on, and a command ends as it would have.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
 impl Output {
     pub(crate) const fn new(format: Format) -> Self {
         Self { format }
@@ -95,9 +101,9 @@ impl Output {
     /// Says something beside the result.
     pub(crate) fn note(self, text: &str) {
         if self.is_json() {
-            eprintln!("{}", json!({"note": text}));
+            tell(&json!({"note": text}).to_string());
         } else {
-            eprintln!("mainspring: {}", shown_line(text));
+            tell(&format!("mainspring: {}", shown_line(text)));
         }
     }
 
@@ -118,9 +124,9 @@ impl Output {
             if let Some(session) = &error.session {
                 body["session"] = json!(session);
             }
-            eprintln!("{}", json!({"error": body}));
+            tell(&json!({"error": body}).to_string());
         } else {
-            eprintln!("mainspring: {} [{}]", shown(&error.to_string()), error.code);
+            tell(&format!("mainspring: {} [{}]", shown(&error.to_string()), error.code));
         }
         ExitCode::from(error.exit_code())
     }

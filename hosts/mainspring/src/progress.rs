@@ -71,7 +71,7 @@ impl Recovery {
             let took = bar.elapsed();
             bar.finish_and_clear();
             if opened && !bar.is_hidden() {
-                eprintln!("{}", recovered(took));
+                crate::output::tell(&recovered(took));
             }
         }
     }

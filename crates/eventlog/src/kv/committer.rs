@@ -118,7 +118,8 @@ impl<E: Engine> Shared<E> {
     fn run_now(&self, op: Op) -> Result<Reply, LogError> {
         let (reply, mut answer) = oneshot::channel();
         self.round(vec![Job { op, reply }]);
-        answer.try_recv().ok().flatten().unwrap_or(Ok(Reply::Done))
+        let unanswered = || Err(LogError::unavailable("the operation was not answered"));
+        answer.try_recv().ok().flatten().unwrap_or_else(unanswered)
     }
 
     /// Runs one round and answers its callers.

@@ -90,7 +90,14 @@ struct PrefixTable<'a> {
     failed: Option<EngineError>,
 }
 
-impl PrefixTable<'_> {
+impl<'a> PrefixTable<'a> {
+    fn new(kv: &'a dyn KvRead, row: &'a KvRow) -> Self {
+        let own = Segment { uid: row.store.clone(), upto: row.row.view.head.seq.get() };
+        let segments = row.segments.iter().cloned().chain([own]).collect();
+        let known = HashMap::new();
+        Self { kv, row, segments, known, forgot: false, at: Seq::ZERO, failed: None }
+    }
+
     fn first_seq(&self, id: &ExecutionId) -> Result<Option<Seq>, OpError> {
         if let Some(latest) = self.row.row.view.latest.as_ref().filter(|latest| latest.id == *id) {
             return Ok(Some(latest.first_seq));
@@ -152,11 +159,7 @@ pub(super) fn view_at(kv: &dyn KvRead, row: &KvRow, at: Head) -> Result<SessionV
         return if at == view.head { Ok(view.clone()) } else { Err(moved(at, view.head)) };
     }
     let mut folded = SessionView::default();
-    let own = Segment { uid: row.store.clone(), upto: view.head.seq.get() };
-    let segments = row.segments.iter().cloned().chain([own]).collect();
-    let (known, at_seq) = (HashMap::new(), Seq::ZERO);
-    let mut table =
-        PrefixTable { kv, row, segments, known, forgot: false, at: at_seq, failed: None };
+    let mut table = PrefixTable::new(kv, row);
     if at.seq > Seq::ZERO {
         each_event(kv, row, Seq::new(1), at.seq, |record, event| {
             table.at = record.seq;

@@ -48,7 +48,7 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
         log = open_log_with(journal(global, Open::OrCreate)?, progress) => log?,
     };
     if let Some(took) = opening.recovery() {
-        eprintln!("{}", crate::progress::recovered(took));
+        crate::output::tell(&crate::progress::recovered(took));
     }
     let host = setup.host(log)?;
     let service = host.service().clone();
@@ -61,7 +61,7 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
         served = &mut serving => served,
         () = &mut terminated => {
             service.drain();
-            eprintln!("draining; a second signal stops at once");
+            crate::output::tell("draining; a second signal stops at once");
             tokio::spawn(async {
                 self::terminated().await;
                 std::process::exit(EXIT_CANCELLED.into());
@@ -91,7 +91,7 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
 fn told_once(progress: OpenProgress, meanwhile: String) -> OpenProgress {
     let once = std::sync::Once::new();
     OpenProgress::new(move |recovering| {
-        once.call_once(|| eprintln!("store is recovering; {meanwhile}"));
+        once.call_once(|| crate::output::tell(&format!("store is recovering; {meanwhile}")));
         progress.tell(recovering);
     })
 }

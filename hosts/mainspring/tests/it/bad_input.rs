@@ -174,6 +174,34 @@ fn a_closed_pipe_ends_nothing() {
     assert!(dir.run(&["list"]).ok().contains("last_seq=5\t"));
 }
 
+/// Nobody reads standard error: a command that fails ends with its own code.
+#[test]
+fn a_closed_standard_error_changes_no_exit_code() {
+    let dir = Dir::new();
+    let mut child = dir
+        .command(&["get", "--session", "nobody"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+/// A full disk is no mistake in the command.
+#[test]
+fn an_export_that_cannot_be_written_is_unavailable() {
+    if !std::path::Path::new("/dev/full").exists() {
+        println!("skipped: there is no /dev/full here");
+        return;
+    }
+    let dir = Dir::new();
+    let session = dir.run(&["create"]).ok().split_whitespace().nth(1).unwrap().to_owned();
+    let export = ["export", "--session", &session, "--file"];
+    dir.run(&[&export[..], &["/dev/full"]].concat()).fails(7, "unavailable");
+    dir.run(&[&export[..], &["no/such/folder/a.nd"]].concat()).fails(2, "invalid_argument");
+}
+
 #[test]
 fn what_others_wrote_cannot_forge_lines() {
     let dir = Dir::new();

@@ -21,8 +21,10 @@ impl Transaction<'_> {
         fence: Fence,
         batch: &Batch,
     ) -> Result<Reply> {
-        self.probe(session)?;
-        let row = self.rows.load_mut(self.kv, session)?;
+        if !self.rows.load_mut(self.kv, session)?.ends_at_head {
+            self.probe(session)?;
+        }
+        let row = self.rows.known_mut(session);
         let head = row.row.view.head;
         if head != batch.base() {
             if appended(self.kv, row, id, batch)? {

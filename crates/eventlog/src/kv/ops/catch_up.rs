@@ -25,7 +25,7 @@ impl Transaction<'_> {
     /// head can neither write over a record nor leave a gap.
     pub(super) fn probe(&mut self, session: &SessionUid) -> Result<()> {
         let row = self.rows.load(self.kv, session)?;
-        if row.ends_at_head || row.row.purged {
+        if row.row.purged {
             return Ok(());
         }
         let head = row.row.view.head;
@@ -37,7 +37,7 @@ impl Transaction<'_> {
         if beyond {
             while matches!(self.catch_up(session)?, Reply::More) {}
         }
-        self.rows.know_end(session);
+        self.rows.known_mut(session).ends_at_head = true;
         Ok(())
     }
 
@@ -47,14 +47,13 @@ impl Transaction<'_> {
         let mut row = load_row(self.kv, session)?;
         refuse_purged(&row)?;
         let caught = self.fold_forward(&mut row)?;
-        if caught == 0 {
-            return Ok(Reply::Done);
+        if caught > 0 {
+            row.row.update_time = self.now;
+            put_row(self.kv, &row)?;
+            self.wrote = true;
         }
-        row.row.update_time = self.now;
-        put_row(self.kv, &row)?;
-        self.wrote = true;
         self.rows.insert(row);
-        Ok(Reply::More)
+        Ok(if caught > 0 { Reply::More } else { Reply::Done })
     }
 
     fn fold_forward(&mut self, row: &mut KvRow) -> Result<usize> {

@@ -83,11 +83,9 @@ impl Rows {
         Ok(self.young.get_mut(uid).expect("brought in just above"))
     }
 
-    /// The session's records were found to end at its head.
-    pub(super) fn know_end(&mut self, uid: &SessionUid) {
-        if let Some(row) = self.young.get_mut(uid) {
-            row.ends_at_head = true;
-        }
+    /// A row that this transaction has loaded to change it.
+    pub(super) fn known_mut(&mut self, uid: &SessionUid) -> &mut KvRow {
+        self.young.get_mut(uid).expect("loaded by this transaction")
     }
 
     /// A row that the transaction under way has put.
