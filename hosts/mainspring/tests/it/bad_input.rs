@@ -196,7 +196,7 @@ fn an_export_that_cannot_be_written_is_unavailable() {
         return;
     }
     let dir = Dir::new();
-    let session = dir.run(&["create"]).ok().split_whitespace().nth(1).unwrap().to_owned();
+    let session = dir.exec("hello");
     let export = ["export", "--session", &session, "--file"];
     dir.run(&[&export[..], &["/dev/full"]].concat()).fails(7, "unavailable");
     dir.run(&[&export[..], &["no/such/folder/a.nd"]].concat()).fails(2, "invalid_argument");
