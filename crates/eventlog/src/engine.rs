@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// One ordered keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -160,4 +161,38 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// What it takes. May read all of it: for offline commands.
     fn usage(&self) -> Result<EngineUsage, EngineError>;
+}
+
+/// Several owners of one engine, as a test that opens a second store on it.
+#[deny(clippy::missing_trait_methods)]
+impl<E: Engine> Engine for Arc<E> {
+    fn read(
+        &self,
+        f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        (**self).read(f)
+    }
+
+    fn write(
+        &self,
+        f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<Keep, EngineError>,
+    ) -> Result<(), EngineError> {
+        (**self).write(f)
+    }
+
+    fn reopen(&self) -> Result<(), EngineError> {
+        (**self).reopen()
+    }
+
+    fn is_durable(&self) -> bool {
+        (**self).is_durable()
+    }
+
+    fn backup(&self, label: &str) -> Result<Option<PathBuf>, EngineError> {
+        (**self).backup(label)
+    }
+
+    fn usage(&self) -> Result<EngineUsage, EngineError> {
+        (**self).usage()
+    }
 }

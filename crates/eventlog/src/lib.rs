@@ -25,6 +25,7 @@ mod chain;
 mod engine;
 mod error;
 pub mod export;
+pub mod files;
 pub mod holder;
 mod input_hash;
 pub mod json;

@@ -4,9 +4,8 @@ use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 
-use mainspring_api::Outcome;
+pub(crate) use mainspring_eventlog::files::{damaged, io_failed, not_a_store, unavailable};
 use mainspring_eventlog::{EngineError, LogError};
 
 /// Calls fjall, which may panic on files that were damaged behind its back.
@@ -61,29 +60,6 @@ fn open_failed(path: &Path, error: fjall::Error) -> LogError {
         }
         error => damaged(path, &error.to_string()),
     }
-}
-
-pub(crate) fn io_failed(what: &str, path: &Path, error: io::Error) -> LogError {
-    let hint = match error.kind() {
-        io::ErrorKind::NotFound => " (its directory must exist)",
-        _ => "",
-    };
-    unavailable(format!("{what} {}{hint}", path.display()), error)
-}
-
-pub(crate) fn not_a_store(path: &Path, why: impl Into<String>) -> LogError {
-    LogError::NotAStore { path: path.display().to_string(), why: why.into() }
-}
-
-pub(crate) fn damaged(path: &Path, why: &str) -> LogError {
-    LogError::Corrupt { what: format!("{}: {why}", path.display()) }
-}
-
-pub(crate) fn unavailable(
-    message: String,
-    source: impl std::error::Error + Send + Sync + 'static,
-) -> LogError {
-    LogError::Unavailable { message, outcome: Outcome::NotApplied, source: Some(Arc::new(source)) }
 }
 
 /// An engine error of our own.
