@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::condition::Condition;
 use crate::error::{Classify, ErrorKind, Outcome, SharedError};
-use crate::event::Event;
+use crate::event::{ApprovalRef, Event};
 use crate::id::{ExecutionId, SessionUid};
 use crate::message::Message;
 use crate::sink::{EventSink, SinkError};
@@ -184,6 +184,12 @@ pub enum HarnessError {
         /// Which rule.
         message: String,
     },
+    /// The harness that answered is not the one that was admitted.
+    #[error("harness describes itself otherwise than when it was admitted: {message}")]
+    DescriptorMismatch {
+        /// What differs.
+        message: String,
+    },
     /// The turn's start exceeds the message size agreed with the harness.
     #[error("start of the turn is {bytes} bytes, the harness connection takes {bytes_max}")]
     StartTooLarge {
@@ -202,6 +208,29 @@ fn join(errors: &[HarnessError]) -> String {
 }
 
 impl HarnessError {
+    /// Whether this reports `condition` anywhere in its tree.
+    #[must_use]
+    pub fn is(&self, condition: Condition) -> bool {
+        match self {
+            Self::Sink(error) => error.is(condition),
+            Self::Joined(errors) => errors.iter().any(|error| error.is(condition)),
+            other => other.condition() == condition,
+        }
+    }
+
+    /// Whether this is the unwinding of exactly this park: every error in its
+    /// tree is one of `park`, so that no real failure beside it is hidden.
+    #[must_use]
+    pub fn is_unwinding_of(&self, park: &ApprovalRef) -> bool {
+        match self {
+            Self::Sink(SinkError::Parked(parked)) => parked == park,
+            Self::Joined(errors) => {
+                !errors.is_empty() && errors.iter().all(|error| error.is_unwinding_of(park))
+            }
+            _ => false,
+        }
+    }
+
     /// A failure of the agent itself.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
@@ -222,6 +251,7 @@ impl HarnessError {
             Self::Unavailable { .. } => Condition::HarnessUnavailable,
             Self::Deadline { .. } => Condition::DeadlineExceeded,
             Self::StartTooLarge { .. } => Condition::StartTooLarge,
+            Self::DescriptorMismatch { .. } => Condition::DescriptorMismatch,
             Self::History(_) => Condition::Internal,
         }
     }

@@ -16,6 +16,7 @@
 //! assert_eq!(event.body.kind().name(), "EVENT_INPUT");
 //! ```
 
+mod approval;
 mod auth;
 mod clock;
 mod condition;
@@ -40,6 +41,7 @@ mod tool;
 pub use async_trait::async_trait;
 pub use bytes::Bytes;
 
+pub use approval::{ApprovalPolicy, Decision, PendingApproval};
 pub use auth::{
     Action, Authenticator, AuthnError, AuthorizeRequest, Authorizer, AuthzError, Caller,
     CallerIdentity, Credentials,
@@ -65,8 +67,8 @@ pub use id::{
 pub use json::{InvalidJson, JSON_DEPTH_MAX, Json, JsonObject};
 pub use message::{DataPart, FilePart, FileSource, Message, Opaque, Part, ReasoningPart};
 pub use model::{
-    ModelCall, ModelError, ModelProvider, ModelReply, ModelRequest, StreamingModel, ToolChoice,
-    ToolChoiceMode, ToolDefinition, Usage,
+    InvalidModelPolicy, ModelCall, ModelError, ModelPolicy, ModelProvider, ModelReply,
+    ModelRequest, StreamingModel, ToolChoice, ToolChoiceMode, ToolDefinition, Usage,
 };
 pub use operations::{
     ExportRequest, FindRequest, ImportRequest, Operations, VerifyProgress, VerifyReport,
@@ -91,7 +93,7 @@ pub use sessions::{
     SessionsError,
 };
 pub use signal::Signal;
-pub use sink::{EventSink, SinkError};
+pub use sink::{Divergence, EventSink, SinkError};
 pub use tool::{
     Mediation, ResultCode, ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope, ToolSpec,
 };

@@ -103,6 +103,45 @@ pub struct ModelReply {
     pub usage: Usage,
 }
 
+/// Which models a host lets its sessions use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelPolicy {
+    /// What a request that names no model gets.
+    pub default: String,
+    /// Every model that may be used, the default among them.
+    pub allowed: Vec<String>,
+}
+
+/// Why a model policy is ill-formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("model policy is invalid: {0}")]
+pub struct InvalidModelPolicy(pub &'static str);
+
+impl ModelPolicy {
+    /// Checks the policy itself.
+    ///
+    /// # Errors
+    /// [`InvalidModelPolicy`], naming the rule.
+    pub fn check(&self) -> Result<(), InvalidModelPolicy> {
+        if self.default.is_empty() {
+            return Err(InvalidModelPolicy("its default is empty"));
+        }
+        if self.allowed.iter().any(String::is_empty) {
+            return Err(InvalidModelPolicy("an allowed model has no id"));
+        }
+        if !self.allows(&self.default) {
+            return Err(InvalidModelPolicy("its default is not among the allowed models"));
+        }
+        Ok(())
+    }
+
+    /// Whether `model` may be used.
+    #[must_use]
+    pub fn allows(&self, model: &str) -> bool {
+        self.allowed.iter().any(|allowed| allowed == model)
+    }
+}
+
 /// Answers model requests.
 #[async_trait]
 pub trait ModelProvider: fmt::Debug + Send + Sync + 'static {

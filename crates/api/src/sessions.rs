@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -92,6 +93,9 @@ pub struct ExecRequest {
     pub idempotency_key: Option<String>,
     /// What losing the stream does.
     pub on_disconnect: OnDisconnect,
+    /// How long a request for approval that this call makes may stay open;
+    /// `None` leaves it to the host.
+    pub approval_ttl: Option<Duration>,
 }
 
 /// One step of a turn.
@@ -158,6 +162,9 @@ pub enum FollowUpdate {
 pub struct ResumeRequest {
     /// The session.
     pub session: SessionUid,
+    /// How long a request for approval that this call makes may stay open;
+    /// `None` leaves it to the host.
+    pub approval_ttl: Option<Duration>,
 }
 
 /// A person's decision.

@@ -1,11 +1,16 @@
 //! What a harness can do during its run.
 
+use std::fmt;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use crate::condition::Condition;
 use crate::error::{Classify, ErrorKind, Outcome, SharedError};
 use crate::event::ApprovalRef;
-use crate::model::{ModelReply, ModelRequest, Usage};
+use crate::harness::HarnessError;
+use crate::id::Seq;
+use crate::model::{InvalidModelPolicy, ModelReply, ModelRequest, Usage};
 use crate::sessions::CancelReason;
 use crate::tool::{ToolCall, ToolResult};
 
@@ -46,7 +51,7 @@ pub enum SinkError {
     Parked(ApprovalRef),
     /// The harness does otherwise than was recorded.
     #[error("replay diverged: {0}")]
-    Diverged(String),
+    Diverged(Divergence),
     /// The recorded model call has no completion.
     #[error("expected a recorded completion")]
     CompletionMissing,
@@ -80,6 +85,12 @@ pub enum SinkError {
     /// The model is not allowed.
     #[error("model {0:?} is not allowed by policy")]
     ModelNotAllowed(String),
+    /// The host's model policy is ill-formed.
+    #[error(transparent)]
+    InvalidModelPolicy(#[from] InvalidModelPolicy),
+    /// The harness could not say whether it can wait for an approval.
+    #[error("harness cannot describe itself")]
+    HarnessDescribeFailed(#[source] Arc<HarnessError>),
     /// A value that cannot be recorded.
     #[error("effect cannot be recorded: {0}")]
     Unrecordable(String),
@@ -107,6 +118,47 @@ pub enum SinkError {
     Failed(SharedErrorBox),
 }
 
+/// A disagreement between a harness and what was recorded. Names positions,
+/// kinds and fields, never values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Divergence {
+    /// The record that disagrees; `None` when nothing is recorded there.
+    pub seq: Option<Seq>,
+    /// What disagrees.
+    pub what: String,
+    /// What is wrong with the recorded evidence itself, if that is the cause.
+    pub cause: Option<Condition>,
+}
+
+impl Divergence {
+    /// A disagreement with the record at `seq`.
+    #[must_use]
+    pub fn at(seq: Seq, what: impl Into<String>) -> Self {
+        Self { seq: Some(seq), what: what.into(), cause: None }
+    }
+
+    /// An effect where nothing is recorded.
+    #[must_use]
+    pub fn beyond(what: impl Into<String>) -> Self {
+        Self { seq: None, what: what.into(), cause: None }
+    }
+
+    /// The same, because the evidence itself is at fault.
+    #[must_use]
+    pub fn because(self, cause: Condition) -> Self {
+        Self { cause: Some(cause), ..self }
+    }
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.seq {
+            Some(seq) => write!(f, "at seq {seq}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
 /// A [`SharedError`] that is an `Error` itself.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
@@ -128,6 +180,13 @@ impl SinkError {
         }
     }
 
+    /// Whether this reports `condition`, itself or as its cause.
+    #[must_use]
+    pub fn is(&self, condition: Condition) -> bool {
+        self.code() == condition.code()
+            || matches!(self, Self::Diverged(divergence) if divergence.cause == Some(condition))
+    }
+
     /// The condition that this reports; `None` for a wrapped failure.
     #[must_use]
     pub const fn condition(&self) -> Option<Condition> {
@@ -147,6 +206,8 @@ impl SinkError {
             Self::ApprovalReceiptReport => Condition::ApprovalReceiptReport,
             Self::MissingSessionUid => Condition::MissingSessionUid,
             Self::ModelNotAllowed(_) => Condition::ModelNotAllowed,
+            Self::InvalidModelPolicy(_) => Condition::InvalidModelPolicy,
+            Self::HarnessDescribeFailed(_) => Condition::HarnessDescribeFailed,
             Self::Unrecordable(_) => Condition::InvalidArgument,
             Self::TooLarge { .. } => Condition::ValueTooLarge,
             Self::Unsupported(_) => Condition::Unimplemented,

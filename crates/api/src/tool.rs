@@ -111,6 +111,11 @@ pub trait ToolExecutor: fmt::Debug + Send + Sync + 'static {
     /// A failure that leaves no receipt. A failure that the model should see is
     /// a result with `is_error` instead.
     async fn execute(&self, scope: &ToolScope, call: &ToolCall) -> Result<ToolResult, ToolError>;
+
+    /// Whether a call of `tool` may be sent again under its key when its first
+    /// outcome is unknown: because this executor deduplicates durably by scope
+    /// and key, or because repeating the tool is harmless. Must not block.
+    fn is_repeatable(&self, tool: &str) -> bool;
 }
 
 /// Why a tool could not be run.

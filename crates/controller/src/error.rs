@@ -94,7 +94,7 @@ impl ControllerError {
     /// A latched sink error as the verdict of the whole operation.
     pub(crate) fn latched(error: SinkError) -> Self {
         match error {
-            SinkError::Diverged(what) => Self::ReplayDiverged(what),
+            SinkError::Diverged(what) => Self::ReplayDiverged(what.to_string()),
             SinkError::Parked(park) => Self::ApprovalParked(park),
             other => Self::Run(HarnessError::Sink(other)),
         }

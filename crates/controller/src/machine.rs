@@ -84,7 +84,7 @@ impl Machine {
     }
 
     fn diverge<T>(&mut self, what: String) -> Result<T> {
-        let error = SinkError::Diverged(what);
+        let error = SinkError::Diverged(mainspring_api::Divergence::beyond(what));
         self.failure = Some(error.clone());
         Err(error)
     }

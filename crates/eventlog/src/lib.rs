@@ -20,6 +20,7 @@
 //! );
 //! ```
 
+mod call_digest;
 pub mod canonical;
 mod chain;
 mod engine;
@@ -39,6 +40,7 @@ mod spec_digest;
 mod tool_args;
 mod view;
 
+pub use call_digest::tool_call_digest;
 pub use chain::{Batch, ChainVerifier, NewRecord, StoredRecord, record_bytes, record_hash};
 pub use engine::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
 pub use error::LogError;

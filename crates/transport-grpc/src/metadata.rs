@@ -1,5 +1,7 @@
 //! Call metadata: what travels beside the messages.
 
+use std::time::Duration;
+
 use mainspring_api::{
     Caller, Condition, Entropy, ExecutionId, OnDisconnect, RequestId, SessionsError,
 };
@@ -93,6 +95,15 @@ pub(crate) fn approval_digest(metadata: &MetadataMap) -> Result<Option<String>, 
         Some("") => Err(malformed(APPROVAL_DIGEST, "it is empty")),
         other => Ok(other.map(ToOwned::to_owned)),
     }
+}
+
+pub(crate) fn approval_ttl(metadata: &MetadataMap) -> Result<Option<Duration>, SessionsError> {
+    text(metadata, APPROVAL_TTL)?
+        .map(|text| match text.parse::<u32>() {
+            Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds.into())),
+            _ => Err(malformed(APPROVAL_TTL, "it is not a whole number of seconds from 1 on")),
+        })
+        .transpose()
 }
 
 /// A switch: `1` is on, absent and `0` are off.

@@ -126,6 +126,7 @@ impl TryFrom<v1::ExecRequest> for ExecRequest {
             execution_id: None,
             idempotency_key: None,
             on_disconnect: OnDisconnect::default(),
+            approval_ttl: None,
         })
     }
 }
@@ -165,7 +166,7 @@ impl TryFrom<v1::ResumeRequest> for ResumeRequest {
     type Error = WireError;
 
     fn try_from(request: v1::ResumeRequest) -> Result<Self, WireError> {
-        Ok(Self { session: session_uid("session", &request.session)? })
+        Ok(Self { session: session_uid("session", &request.session)?, approval_ttl: None })
     }
 }
 

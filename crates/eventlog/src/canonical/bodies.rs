@@ -205,7 +205,7 @@ fn write_reasoning(out: &mut String, part: &ReasoningPart, depth: usize) -> Resu
     Ok(())
 }
 
-fn write_tool_call(out: &mut String, call: &ToolCall) -> Result<()> {
+pub(super) fn write_tool_call(out: &mut String, call: &ToolCall) -> Result<()> {
     let mut o = Object::open(out);
     o.object("args", call.args.as_ref())?;
     o.text("id", &call.id);

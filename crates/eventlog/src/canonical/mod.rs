@@ -11,7 +11,7 @@ mod names;
 mod object;
 mod time;
 
-use mainspring_api::{Event, EventBody, InvalidJson, Json};
+use mainspring_api::{Event, EventBody, InvalidJson, Json, ToolCall};
 
 pub use time::rfc3339;
 
@@ -52,6 +52,17 @@ pub fn event_bytes(event: &Event) -> Result<Vec<u8>, CanonicalError> {
     }
     let mut out = String::with_capacity(512);
     bodies::write_event(&mut out, event)?;
+    Ok(out.into_bytes())
+}
+
+/// The canonical bytes of a tool call on its own: what the digest of a call
+/// that waits for approval covers.
+///
+/// # Errors
+/// [`CanonicalError`] when its arguments have none.
+pub fn tool_call_bytes(call: &ToolCall) -> Result<Vec<u8>, CanonicalError> {
+    let mut out = String::new();
+    bodies::write_tool_call(&mut out, call)?;
     Ok(out.into_bytes())
 }
 

@@ -1,5 +1,7 @@
 //! `api::Sessions` over a connection.
 
+use std::time::Duration;
+
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
     ApproveRequest, Approved, BoxStream, Caller, CancelRequest, Condition, CreateRequest,
@@ -15,7 +17,8 @@ use tonic::{Request, Status, Streaming};
 
 use crate::address::PeerAddress;
 use crate::metadata::{
-    self, APPROVAL_DIGEST, EXECUTION_ID, IDEMPOTENCY_KEY, NOTES, ON_DISCONNECT, VERIFY,
+    self, APPROVAL_DIGEST, APPROVAL_TTL, EXECUTION_ID, IDEMPOTENCY_KEY, NOTES, ON_DISCONNECT,
+    VERIFY,
 };
 use crate::options::LinkOptions;
 use crate::status::{Effect, from_status};
@@ -170,6 +173,7 @@ impl Sessions for RemoteSessions {
         if exec.on_disconnect == OnDisconnect::Cancel {
             metadata::set(&mut metadata, ON_DISCONNECT, "cancel")?;
         }
+        set_ttl(&mut metadata, exec.approval_ttl)?;
         let message = v1::ExecRequest::try_from(exec).map_err(bad_request)?;
         let answer = self.client().exec(request(message, metadata)).await;
         Ok(items(answer.map_err(written)?.into_inner(), Effect::Write))
@@ -180,7 +184,9 @@ impl Sessions for RemoteSessions {
         caller: &Caller,
         resume: ResumeRequest,
     ) -> Result<ExecStream, SessionsError> {
-        let answer = self.client().resume(call(caller, resume.into())).await;
+        let mut metadata = metadata::of_caller(caller);
+        set_ttl(&mut metadata, resume.approval_ttl)?;
+        let answer = self.client().resume(request(resume.into(), metadata)).await;
         let session = session(answer.map_err(written)?)?;
         let update = ExecUpdate::Session(Box::new(session));
         Ok(Box::pin(stream::iter([Ok(update)])))
@@ -260,5 +266,16 @@ impl Sessions for RemoteSessions {
         let message = v1::DeleteSessionRequest { uid: uid.to_string() };
         let answer = self.client().delete_session(call(caller, message)).await;
         session(answer.map_err(written)?)
+    }
+}
+
+/// Whole seconds, rounded up: what a host is told must not be shorter than what was asked for.
+fn set_ttl(metadata: &mut MetadataMap, ttl: Option<Duration>) -> Result<(), SessionsError> {
+    match ttl {
+        None => Ok(()),
+        Some(ttl) => {
+            let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+            metadata::set(metadata, APPROVAL_TTL, &seconds.to_string())
+        }
     }
 }

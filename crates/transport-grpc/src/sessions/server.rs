@@ -15,7 +15,9 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
 use crate::call::{CallLog, RpcKind};
-use crate::metadata::{self, APPROVAL_DIGEST, EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT};
+use crate::metadata::{
+    self, APPROVAL_DIGEST, APPROVAL_TTL, EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT,
+};
 use crate::options::LinkOptions;
 use crate::sessions::method;
 use crate::status::to_status;
@@ -220,12 +222,16 @@ impl generated::Sessions for Rpc {
         let (metadata, _, body) = request.into_parts();
         let (caller, log) = self.0.begin(&metadata, method::EXEC, RpcKind::Stream, &body.session);
         let work = async {
-            metadata::only(&metadata, &[EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT])?;
+            metadata::only(
+                &metadata,
+                &[EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT, APPROVAL_TTL],
+            )?;
             let notes = notes(&metadata)?;
             let mut request = ExecRequest::try_from(body).map_err(bad_request)?;
             request.execution_id = metadata::execution_id(&metadata)?;
             request.idempotency_key = metadata::idempotency_key(&metadata)?;
             request.on_disconnect = metadata::on_disconnect(&metadata)?;
+            request.approval_ttl = metadata::approval_ttl(&metadata)?;
             Ok((notes, self.0.sessions.exec(&caller, request).await?))
         };
         let (notes, updates) = match work.await {
@@ -309,8 +315,9 @@ impl generated::Sessions for Rpc {
         let (metadata, _, body) = request.into_parts();
         let (caller, log) = self.0.begin(&metadata, method::RESUME, RpcKind::Unary, &body.session);
         let work = async {
-            metadata::only(&metadata, &[])?;
-            let request = ResumeRequest::try_from(body).map_err(bad_request)?;
+            metadata::only(&metadata, &[APPROVAL_TTL])?;
+            let mut request = ResumeRequest::try_from(body).map_err(bad_request)?;
+            request.approval_ttl = metadata::approval_ttl(&metadata)?;
             let updates = self.0.sessions.resume(&caller, request).await?;
             to_session(last_session(updates).await?)
         };

@@ -162,7 +162,7 @@ async fn errors_keep_condition_outcome_and_session() {
 async fn resume_is_the_session_at_the_end_or_the_error() {
     let (_running, _, remote) = connected(Over::Tcp).await;
     let resume = async |text: &str| -> Result<Vec<ExecUpdate>, SessionsError> {
-        let request = ResumeRequest { session: uid(text) };
+        let request = ResumeRequest { session: uid(text), approval_ttl: None };
         let updates = remote.resume(&caller(), request).await?;
         Ok(updates.map(Result::unwrap).collect().await)
     };

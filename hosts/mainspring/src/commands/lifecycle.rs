@@ -42,7 +42,7 @@ pub(crate) async fn suspend(
 }
 
 pub(crate) async fn resume(global: &Global, args: Resume, output: Output) -> Result<(), CliError> {
-    let request = ResumeRequest { session: uid(&args.session)? };
+    let request = ResumeRequest { session: uid(&args.session)?, approval_ttl: None };
     let context = Context::open(global, &args.host, Some(&args.model), Open::Existing).await?;
     let resumed = run_resume(&context, request, output).await;
     context.close().await;

@@ -113,7 +113,10 @@ async fn host(role: &str) {
         };
         host.service().exec(&caller(), request).await.unwrap()
     } else {
-        host.service().resume(&caller(), ResumeRequest { session: uid }).await.unwrap()
+        host.service()
+            .resume(&caller(), ResumeRequest { session: uid, approval_ttl: None })
+            .await
+            .unwrap()
     };
     while let Some(update) = stream.next().await {
         update.unwrap();

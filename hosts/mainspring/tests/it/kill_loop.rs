@@ -142,7 +142,7 @@ async fn recover(client: &RemoteSessions, writer: &Writer, state: ExecState) -> 
     if expected != ExecState::Running {
         return false;
     }
-    let request = ResumeRequest { session: writer.session.clone() };
+    let request = ResumeRequest { session: writer.session.clone(), approval_ttl: None };
     let updates = client.resume(&caller(), request).await.unwrap();
     updates.for_each(|update| async move { drop(update.unwrap()) }).await;
     let finished = replay(client, &writer.session).await;
