@@ -1,7 +1,8 @@
 //! What the controller reports.
 
 use mainspring_api::{
-    ApprovalRef, Classify, Condition, ErrorKind, ExecutionId, HarnessError, Outcome, Seq, SinkError,
+    ApprovalRef, CancelReason, Classify, Condition, Divergence, ErrorKind, ExecutionId,
+    HarnessError, InvalidModelPolicy, Outcome, Seq, SinkError,
 };
 use mainspring_eventlog::LogError;
 
@@ -20,6 +21,8 @@ pub enum ControllerError {
         seq: Seq,
         /// What.
         what: String,
+        /// A rule of effects that the evidence breaks, if it is one.
+        cause: Option<Condition>,
     },
     /// The trailing turn has fewer inputs than it declares. Nothing was run or
     /// appended; a new turn with all inputs is allowed.
@@ -36,6 +39,46 @@ pub enum ControllerError {
     /// The latest turn waits for an approval or its receipt. Nothing was run or appended.
     #[error("execution {0} waits for an approval")]
     ApprovalBlocked(ExecutionId),
+    /// A tool call has no receipt, and nothing says that it may be sent again.
+    /// Nothing was run or appended; a person resolves it.
+    #[error("tool call {call_id:?} at seq {seq} has no receipt, and its outcome is unknown")]
+    UnansweredToolCall {
+        /// Where it is.
+        seq: Seq,
+        /// Its id.
+        call_id: String,
+    },
+    /// The decision does not fit a pending request. Neither fence nor record exists.
+    #[error("approval decision is invalid: {0}")]
+    InvalidApprovalDecision(&'static str),
+    /// Approvals need a harness that resumes by replay. Nothing was run or appended.
+    #[error("approvals need a harness that resumes by stateless replay")]
+    ApprovalUnavailable,
+    /// The model is not allowed by the host's policy. Nothing was run or appended.
+    #[error("model {0:?} is not allowed by policy")]
+    ModelNotAllowed(String),
+    /// The host's model policy is ill-formed. Nothing was run or appended.
+    #[error(transparent)]
+    InvalidModelPolicy(#[from] InvalidModelPolicy),
+    /// The session's memory is on other compute. Nothing was run or appended.
+    #[error("memory is on compute instance {recorded:?} (seq {seq}), this is {actual:?}")]
+    MemoryStateLost {
+        /// The instance that the journal records.
+        recorded: String,
+        /// Where it does.
+        seq: Seq,
+        /// The instance at hand.
+        actual: String,
+    },
+    /// The turn cannot be cancelled, or its call not be resolved. Nothing was recorded.
+    #[error("{0}")]
+    Precondition(String),
+    /// The turn was cancelled; its end is recorded.
+    #[error("turn was canceled ({})", .0.name())]
+    Canceled(CancelReason),
+    /// The host stopped the turn; it can be resumed.
+    #[error("turn was interrupted; it can be resumed")]
+    Interrupted,
     /// The turn parked.
     #[error("turn is parked on the approval of tool call {:?}", .0.tool_call_id)]
     ApprovalParked(ApprovalRef),
@@ -61,7 +104,7 @@ pub enum ControllerError {
     /// The harness and the recorded turn disagree. On replay nothing was
     /// appended; on resume only an error record.
     #[error("replay diverged: {0}")]
-    ReplayDiverged(String),
+    ReplayDiverged(Divergence),
     /// A replay reached a model.
     #[error("replay invoked a model")]
     ReplayInvokedModel,
@@ -78,9 +121,6 @@ pub enum ControllerError {
     /// The turn's deadline passed.
     #[error("deadline exceeded")]
     DeadlineExceeded,
-    /// This build does not do it yet.
-    #[error("{0} is not supported yet")]
-    Unsupported(&'static str),
     /// The run failed, with the harness's own error.
     #[error(transparent)]
     Run(HarnessError),
@@ -88,14 +128,40 @@ pub enum ControllerError {
 
 impl ControllerError {
     pub(crate) fn invalid(seq: Seq, what: impl Into<String>) -> Self {
-        Self::InvalidExecutionLog { seq, what: what.into() }
+        Self::InvalidExecutionLog { seq, what: what.into(), cause: None }
+    }
+
+    pub(crate) fn invalid_because(seq: Seq, what: &str, cause: Condition) -> Self {
+        Self::InvalidExecutionLog { seq, what: what.to_owned(), cause: Some(cause) }
+    }
+
+    /// Whether this reports `condition`, itself, as its cause, or anywhere in
+    /// the tree of the harness's own error.
+    #[must_use]
+    pub fn is(&self, condition: Condition) -> bool {
+        match self {
+            Self::InvalidExecutionLog { cause: Some(cause), .. } if *cause == condition => true,
+            Self::ReplayDiverged(Divergence { cause: Some(cause), .. }) if *cause == condition => {
+                true
+            }
+            // Both are kinds of it.
+            Self::IncompleteInvocation { .. } | Self::InheritedToolIntent(_)
+                if condition == Condition::InvalidExecutionLog =>
+            {
+                true
+            }
+            Self::HarnessDescribeFailed(error) | Self::Run(error) if error.is(condition) => true,
+            other => other.condition() == condition,
+        }
     }
 
     /// A latched sink error as the verdict of the whole operation.
     pub(crate) fn latched(error: SinkError) -> Self {
         match error {
-            SinkError::Diverged(what) => Self::ReplayDiverged(what.to_string()),
+            SinkError::Diverged(what) => Self::ReplayDiverged(what),
             SinkError::Parked(park) => Self::ApprovalParked(park),
+            SinkError::ModelNotAllowed(model) => Self::ModelNotAllowed(model),
+            SinkError::InvalidModelPolicy(invalid) => Self::InvalidModelPolicy(invalid),
             other => Self::Run(HarnessError::Sink(other)),
         }
     }
@@ -108,6 +174,15 @@ impl ControllerError {
             Self::InvalidExecutionLog { .. } => Condition::InvalidExecutionLog,
             Self::IncompleteInvocation { .. } => Condition::IncompleteInvocation,
             Self::InheritedToolIntent(_) => Condition::InheritedToolIntent,
+            Self::UnansweredToolCall { .. } => Condition::UnansweredToolCall,
+            Self::InvalidApprovalDecision(_) => Condition::InvalidApprovalDecision,
+            Self::ApprovalUnavailable => Condition::ApprovalUnavailable,
+            Self::ModelNotAllowed(_) => Condition::ModelNotAllowed,
+            Self::InvalidModelPolicy(_) => Condition::InvalidModelPolicy,
+            Self::MemoryStateLost { .. } => Condition::MemoryStateLost,
+            Self::Precondition(_) => Condition::FailedPrecondition,
+            Self::Canceled(_) => Condition::Cancelled,
+            Self::Interrupted => Condition::Interrupted,
             Self::ApprovalBlocked(_) => Condition::ApprovalBlocked,
             Self::ApprovalParked(_) => Condition::ApprovalParked,
             Self::HarnessDescribeFailed(_) => Condition::HarnessDescribeFailed,
@@ -120,7 +195,6 @@ impl ControllerError {
                 Condition::DeadlineExceeded
             }
             Self::NotStarted { out_of_time: false } => Condition::Cancelled,
-            Self::Unsupported(_) => Condition::Unimplemented,
             // A peer that was lost within a turn is a failed turn, not a call
             // that may be repeated as it is.
             Self::Run(HarnessError::Unavailable { .. } | HarnessError::Deadline { .. }) => {
@@ -149,6 +223,7 @@ impl Classify for ControllerError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Log(error) => error.outcome(),
+            Self::Canceled(_) | Self::Interrupted | Self::ApprovalParked(_) => Outcome::Applied,
             // Only the log's own doubt about an append is doubt about the turn.
             Self::Run(error) if self.condition() == Condition::OutcomeUnknown => error.outcome(),
             _ => Outcome::NotApplied,

@@ -1,79 +1,98 @@
 //! A recorded execution, read back.
 
-use mainspring_api::{EventBody, ExecutionId, ExecutionStart, Mediation, Message, Seq};
-use mainspring_eventlog::{ExecutionView, SessionRow};
+use mainspring_api::{EventBody, ExecutionId, ExecutionStart, Message, Seq};
+use mainspring_eventlog::{ExecutionView, Level, ReadLimit, SessionView};
 
 use crate::error::ControllerError;
-use crate::journal::Journal;
-use crate::recorded::Effect;
+use crate::journal::{Journal, missing};
+use crate::tape::Tape;
 
-/// What an execution's records say.
+/// How a recorded execution was started.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Recorded {
+pub(crate) struct Opening {
+    /// Its id; absent for a range without one.
+    pub(crate) id: Option<ExecutionId>,
     pub(crate) start: ExecutionStart,
     pub(crate) inputs: Vec<Message>,
-    pub(crate) effects: Vec<Effect>,
 }
 
-/// Reads the records of one execution.
-pub(crate) async fn load(
+/// Reads the start and the inputs of the execution that begins at `first`, and
+/// no further than it has to: a start says how many inputs there are.
+pub(crate) async fn opening(
     journal: &Journal,
-    view: &ExecutionView,
-) -> Result<Recorded, ControllerError> {
-    let mut recorded = Recorded::default();
-    journal
-        .read_range(view.first_seq, view.last_seq, |stored| {
+    first: Seq,
+    last: Seq,
+) -> Result<Opening, ControllerError> {
+    let mut opening = Opening::default();
+    let mut declared = None;
+    let mut next = first;
+    while next <= last {
+        let limit = ReadLimit::default();
+        let page = journal.log().read(journal.uid(), next, limit, Level::Committed).await?;
+        if page.is_empty() {
+            return Err(missing(next).into());
+        }
+        for stored in page.into_iter().take_while(|record| record.seq <= last) {
+            next = stored.seq.next();
             let event = stored.event()?;
-            if event.execution_id.as_ref() != Some(&view.id) {
-                return Ok(());
-            }
-            match event.body {
-                EventBody::ExecutionStart(Some(start)) => recorded.start = start,
-                EventBody::Input(Some(message)) => recorded.inputs.push(message),
-                body => recorded.effects.extend(Effect::of(stored.seq, body, &stored.notes)),
-            }
-            Ok(())
-        })
-        .await?;
-    Ok(recorded)
-}
-
-impl Recorded {
-    /// Refuses by name what this version cannot drive or serve.
-    pub(crate) fn refuse_tools(&self) -> Result<(), ControllerError> {
-        let gated = self.effects.iter().any(|effect| match &effect.body {
-            EventBody::ToolCall(Some(call)) => call.mediation == Mediation::RequiresApproval,
-            EventBody::ApprovalRequest(_) | EventBody::ApprovalResult(_) => true,
-            _ => false,
-        });
-        if gated {
-            return Err(ControllerError::Unsupported("a recorded tool call with approval"));
-        }
-        if self.effects.iter().any(|effect| matches!(effect.body, EventBody::ToolCall(_))) {
-            return Err(ControllerError::Unsupported("a recorded mediated tool call"));
-        }
-        Ok(())
-    }
-
-    /// Refuses a tool call that a fork copied without its result.
-    pub(crate) fn refuse_inherited_intent(&self, fork: Option<Seq>) -> Result<(), ControllerError> {
-        let Some(fork) = fork else { return Ok(()) };
-        for (index, effect) in self.effects.iter().enumerate() {
-            if effect.seq >= fork || !matches!(effect.body, EventBody::ToolCall(_)) {
+            if stored.seq == first {
+                opening.id.clone_from(&event.execution_id);
+            } else if event.execution_id != opening.id {
                 continue;
             }
-            let next = self.effects.get(index + 1).map(|effect| &effect.body);
-            if !matches!(next, Some(EventBody::ToolResult(_) | EventBody::ApprovalRequest(_))) {
-                return Err(ControllerError::InheritedToolIntent(effect.seq));
+            match event.body {
+                EventBody::ExecutionStart(Some(start)) => {
+                    declared = start.input_count.and_then(|count| usize::try_from(count).ok());
+                    opening.start = start;
+                }
+                EventBody::Input(Some(message)) => opening.inputs.push(message),
+                _ => {}
+            }
+            if declared.is_some_and(|declared| opening.inputs.len() >= declared) {
+                return Ok(opening);
             }
         }
-        Ok(())
+    }
+    Ok(opening)
+}
+
+/// Refuses a tool call without approval that a fork copied without its result.
+/// One result right after it among the effects answers it, also one that came
+/// after the fork.
+pub(crate) async fn refuse_inherited_intent(
+    journal: &Journal,
+    view: &ExecutionView,
+    fork: Option<Seq>,
+) -> Result<(), ControllerError> {
+    let Some(fork) = fork.filter(|fork| *fork > view.first_seq) else { return Ok(()) };
+    let mut tape = Tape::of(journal, &view.id, view.first_seq, view.last_seq);
+    let mut unanswered: Option<Seq> = None;
+    while let Some(effects) = tape.page().await? {
+        for effect in effects {
+            let answers = matches!(
+                effect.body,
+                // A gate is answered by its request; it is looked at as a gate.
+                EventBody::ToolResult(_) | EventBody::ApprovalRequest(_)
+            );
+            if let Some(seq) = unanswered.take().filter(|_| !answers) {
+                return Err(ControllerError::InheritedToolIntent(seq));
+            }
+            if effect.seq > fork {
+                return Ok(());
+            }
+            if matches!(effect.body, EventBody::ToolCall(_)) {
+                unanswered = Some(effect.seq);
+            }
+        }
+    }
+    match unanswered {
+        Some(seq) => Err(ControllerError::InheritedToolIntent(seq)),
+        None => Ok(()),
     }
 }
 
 /// Refuses ill-formed evidence of executions.
-pub(crate) fn check_evidence(row: &SessionRow) -> Result<(), ControllerError> {
-    let view = &row.view;
+pub(crate) fn check_evidence(view: &SessionView) -> Result<(), ControllerError> {
     match view.legacy_fault.as_ref().or(view.evidence_fault.as_ref()) {
         Some(fault) => Err(ControllerError::invalid(fault.seq, &fault.what)),
         None => Ok(()),
@@ -89,7 +108,7 @@ pub async fn resume_invocation(
     journal: &Journal,
 ) -> Result<Option<(ExecutionId, ExecutionStart)>, ControllerError> {
     let row = journal.open().await?;
-    check_evidence(&row)?;
+    check_evidence(&row.view)?;
     let Some(view) = row.view.pending() else {
         return Ok(None);
     };
@@ -97,8 +116,8 @@ pub async fn resume_invocation(
     if view.start.is_none() {
         return Ok(None);
     }
-    let recorded = load(journal, view).await?;
-    Ok(Some((view.id.clone(), recorded.start)))
+    let opening = opening(journal, view.first_seq, view.last_seq).await?;
+    Ok(Some((view.id.clone(), opening.start)))
 }
 
 /// Refuses a pending execution that lacks inputs.

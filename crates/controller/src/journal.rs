@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use mainspring_api::{Event, Head, History, HistoryError, Seq, SessionUid};
+use mainspring_api::{Event, ExecutionId, Head, History, HistoryError, Seq, SessionUid};
 use mainspring_eventlog::{
     EventLog, Level, LogError, ReadLimit, SessionRow, StoredRecord, Verified,
 };
@@ -25,13 +25,15 @@ pub struct Journal {
     log: Arc<dyn EventLog>,
     uid: SessionUid,
     verified: Arc<Mutex<Head>>,
+    /// The execution whose approvals were found well formed, up to this position.
+    approvals: Arc<Mutex<Option<(ExecutionId, Seq)>>>,
 }
 
 impl Journal {
     /// The journal of `uid` in `log`, not verified yet.
     #[must_use]
     pub fn new(log: Arc<dyn EventLog>, uid: SessionUid) -> Self {
-        Self { log, uid, verified: Arc::default() }
+        Self { log, uid, verified: Arc::default(), approvals: Arc::default() }
     }
 
     /// The store.
@@ -80,6 +82,17 @@ impl Journal {
         }
     }
 
+    /// Whether the approvals of an execution are known to be well formed up to `seq`.
+    pub(crate) async fn has_checked(&self, execution: &ExecutionId, seq: Seq) -> bool {
+        let checked = self.approvals.lock().await;
+        checked.as_ref().is_some_and(|(id, upto)| id == execution && *upto == seq)
+    }
+
+    /// The approvals of an execution are well formed up to `seq`.
+    pub(crate) async fn checked(&self, execution: &ExecutionId, seq: Seq) {
+        *self.approvals.lock().await = Some((execution.clone(), seq));
+    }
+
     /// Reads the records `from..=to`, page by page.
     pub(crate) async fn read_range(
         &self,
@@ -113,7 +126,7 @@ impl Journal {
     }
 }
 
-fn missing(seq: Seq) -> LogError {
+pub(crate) fn missing(seq: Seq) -> LogError {
     LogError::Tampered { seq, what: "the journal ends before its head" }
 }
 

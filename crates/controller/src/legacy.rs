@@ -1,12 +1,11 @@
 //! Id-less journals of the first format: read, replayed and resumed.
 
-use mainspring_api::{EventBody, ExecutionId, Message, Seq, SessionUid};
+use mainspring_api::{EventBody, ExecutionId, Message, Seq, SessionUid, ToolCall};
 use mainspring_eventlog::{StoredRecord, go_json_string};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::ControllerError;
 use crate::journal::Journal;
-use crate::recorded::Effect;
 
 /// The execution id that an id-less turn is run under; never journaled.
 ///
@@ -36,15 +35,16 @@ pub fn correlation_token(session: &SessionUid, anchor: &StoredRecord) -> Executi
     ExecutionId::new(&format!("legacy-{digest}")).expect("it is not empty")
 }
 
-/// What the id-less records of a range say.
+/// What the id-less records of a range say, besides their effects.
 #[derive(Debug, Default)]
 pub(crate) struct LegacyTurn {
     pub(crate) inputs: Vec<Message>,
-    pub(crate) effects: Vec<Effect>,
+    /// The last effect, if it is a tool call.
+    pub(crate) unanswered: Option<(Seq, ToolCall)>,
 }
 
-/// Reads the id-less records `from..=to`. Usage is no effect of such a turn.
-pub(crate) async fn load(
+/// Reads the id-less records `from..=to`.
+pub(crate) async fn turn(
     journal: &Journal,
     from: Seq,
     to: Seq,
@@ -58,15 +58,15 @@ pub(crate) async fn load(
             }
             match event.body {
                 EventBody::Input(Some(message)) => turn.inputs.push(message),
-                EventBody::Usage(_) => {}
-                body => turn.effects.extend(Effect::of(stored.seq, body, &stored.notes)),
+                EventBody::ToolCall(Some(call)) => turn.unanswered = Some((stored.seq, call)),
+                EventBody::ModelCall(_) | EventBody::Output(_) | EventBody::ToolResult(_) => {
+                    turn.unanswered = None;
+                }
+                _ => {}
             }
             Ok(())
         })
         .await?;
-    if turn.effects.iter().any(|effect| matches!(effect.body, EventBody::ToolCall(_))) {
-        return Err(ControllerError::Unsupported("a recorded mediated tool call"));
-    }
     Ok(turn)
 }
 

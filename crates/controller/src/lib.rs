@@ -8,32 +8,41 @@
 //! What happens next in a turn is decided by a pure machine over recorded
 //! effects; live, replay and resume are three modes of it. The driver around
 //! it is thin: it appends, calls the model, and tells the observer.
-//!
-//! Mediated tools, approvals, model policies and the memory tier are refused
-//! by name in this version.
 
+mod approval;
+mod cancel;
 mod controller;
 mod error;
 mod execution;
 mod fork;
+mod index;
+mod instance;
 mod journal;
 mod legacy;
 mod machine;
 mod observer;
 mod recorded;
 mod replay;
+mod resolve;
 mod resume;
 mod run;
 mod sink;
+mod tape;
 mod writer;
 
-pub use controller::{Controller, Executed, Expected, Options, Turn};
+pub use approval::{Approval, ApprovalState, approve, inspect_approval};
+pub use cancel::{Cancellation, cancel};
+pub use controller::{ApprovedRetry, Controller, Executed, Expected, Options, Turn};
 pub use error::ControllerError;
 pub use execution::resume_invocation;
 pub use fork::{fork, fork_marker};
+pub use instance::{InstanceOf, latest_compute_instance};
 pub use journal::{Journal, LogHistory};
 pub use legacy::correlation_token;
 pub use observer::{IgnoreAll, Observer};
-pub use replay::{Replayed, outputs};
+pub use recorded::EXPIRES_NOTE;
+pub use replay::{OnOutput, Replayed, outputs};
+pub use resolve::{Resolving, resolve};
 pub use resume::Resumed;
+pub use run::{EFFECT_GRACE, TurnStop};
 pub use writer::settle;

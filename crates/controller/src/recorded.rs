@@ -1,21 +1,71 @@
 //! Recorded effects, and the one form in which values are recorded and handed on.
 
+use std::time::Duration;
+
 use mainspring_api::{
-    Bytes, Event, EventBody, FileSource, Json, JsonObject, Message, ModelReply, Notes, Opaque,
-    Part, Seq, Usage,
+    Bytes, Clock, Event, EventBody, FileSource, Json, JsonObject, Message, ModelReply, Notes,
+    Opaque, Part, Seq, Timestamp, ToolResult, Usage,
 };
+use mainspring_eventlog::canonical::rfc3339;
 use mainspring_eventlog::{LogError, json, reader};
 
 /// Note beside an output: the usage that the provider returned.
 pub(crate) const USAGE_NOTE: &str = "usage";
+
+/// Note beside a request for approval: when it expires, in RFC 3339.
+pub const EXPIRES_NOTE: &str = "expires";
+
+/// Note beside an approved gated call: its executor was started.
+pub(crate) const STARTED_NOTE: &str = "started";
+
+/// Note beside a tool call, with a number: a person allows one more start.
+pub(crate) const RETRY_NOTE: &str = "retry.";
+
+/// Note beside a tool call, with a number: the start that was allowed under it.
+pub(crate) const RESTARTED_NOTE: &str = "restarted.";
+
+/// Starts of one call that people may allow.
+pub(crate) const RETRIES_MAX: u32 = 64;
 
 /// One recorded effect of an execution.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Effect {
     pub(crate) seq: Seq,
     pub(crate) body: EventBody,
-    /// The usage noted beside an output.
+    pub(crate) notes: EffectNotes,
+}
+
+/// What is noted beside an effect.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct EffectNotes {
+    /// The usage that the provider returned.
     pub(crate) usage: Option<Usage>,
+    /// Whether the executor of an approved call was started.
+    pub(crate) started: bool,
+    /// Starts that people allowed.
+    pub(crate) retries: u32,
+    /// Starts that were made under those.
+    pub(crate) restarted: u32,
+}
+
+impl EffectNotes {
+    pub(crate) fn of(notes: &Notes) -> Self {
+        let count = |prefix: &str| {
+            (1..=RETRIES_MAX).take_while(|n| notes.contains_key(&format!("{prefix}{n}"))).count()
+                as u32
+        };
+        Self {
+            usage: notes.get(USAGE_NOTE).and_then(|note| read_usage(note)),
+            started: notes.contains_key(STARTED_NOTE),
+            retries: count(RETRY_NOTE),
+            restarted: count(RESTARTED_NOTE),
+        }
+    }
+
+    /// The start that a person has allowed and nobody has made.
+    pub(crate) fn allowed(&self) -> Option<u32> {
+        (self.retries > self.restarted).then_some(self.restarted + 1)
+    }
 }
 
 impl Effect {
@@ -31,11 +81,7 @@ impl Effect {
                 | EventBody::ApprovalResult(_)
                 | EventBody::Usage(_)
         );
-        is_effect.then(|| Self {
-            seq,
-            body,
-            usage: notes.get(USAGE_NOTE).and_then(|n| read_usage(n)),
-        })
+        is_effect.then(|| Self { seq, body, notes: EffectNotes::of(notes) })
     }
 }
 
@@ -77,6 +123,29 @@ pub(crate) fn normalise(message: &mut Message) {
     normalise_parts(&mut message.parts);
 }
 
+/// The same for a tool result.
+pub(crate) fn normalise_result(result: &mut ToolResult) {
+    result.decision = None;
+    normalise_parts(&mut result.content);
+}
+
+/// When a request that is made now expires.
+pub(crate) fn expiry_text(clock: &dyn Clock, ttl: Duration) -> String {
+    let now = clock.now();
+    let nanos = i64::from(now.nanos) + i64::from(ttl.subsec_nanos());
+    let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+    // The year 9999 is the last that RFC 3339 can say.
+    let seconds =
+        now.seconds.saturating_add(seconds).saturating_add(nanos / NANOS).min(RFC3339_SECONDS_MAX);
+    let nanos = u32::try_from(nanos % NANOS).expect("it is below a second");
+    rfc3339(Timestamp { seconds, nanos })
+}
+
+const NANOS: i64 = 1_000_000_000;
+
+/// 9999-12-31T23:59:59Z.
+const RFC3339_SECONDS_MAX: i64 = 253_402_300_799;
+
 fn normalise_parts(parts: &mut [Part]) {
     for part in parts {
         match part {
@@ -102,8 +171,7 @@ fn normalise_parts(parts: &mut [Part]) {
                 normalise_parts(&mut reasoning.summary);
             }
             Part::ToolResult(result) => {
-                result.decision = None;
-                normalise_parts(&mut result.content);
+                normalise_result(result);
             }
             Part::Empty | Part::Text(_) | Part::Data(_) | Part::ToolCall(_) => {}
         }

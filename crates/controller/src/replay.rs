@@ -1,21 +1,22 @@
 //! Running recorded turns again, with no model and nothing written.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use mainspring_api::{EndState, EventBody, ExecutionId, Harness, Seq, Start};
-use mainspring_eventlog::{ExecutionView, SessionView};
+use mainspring_api::{Descriptor, EventBody, Harness, Seq, Start};
+use mainspring_eventlog::{ExecutionTable as _, ExecutionView, SessionView};
 
-use crate::controller::Controller;
+use crate::approval::check_approvals;
+use crate::controller::{Controller, is_stateless, unconsumed};
 use crate::error::ControllerError;
-use crate::execution::{self, Recorded, check_evidence};
+use crate::execution::{self, Opening, check_evidence};
+use crate::index::{Completed, Index};
 use crate::journal::Journal;
 use crate::legacy;
-use crate::machine::{Beyond, Machine};
-use crate::recorded::Effect;
-use crate::resume::names_harness;
+use crate::machine::{Beyond, Facts, Machine};
 use crate::run;
-use crate::sink::RunSink;
+use crate::sink::{Means, RunSink};
+use crate::tape::Tape;
 use crate::writer::Tag;
 
 /// What a replay came to.
@@ -29,116 +30,192 @@ pub struct Replayed {
     pub model_calls: u64,
 }
 
+/// Is given each recorded output that is served, in order.
+pub type OnOutput = Arc<dyn Fn(String) + Send + Sync>;
+
 impl Controller {
     /// Runs every completed turn again, serving what was recorded.
     ///
     /// # Guarantees
-    /// No model is called and nothing is appended: there is neither in reach.
+    /// Neither model nor executor is called and nothing is appended: there is
+    /// none in reach.
     ///
     /// # Errors
-    /// A tampered journal, ill-formed evidence, another harness or version
-    /// (before the first run); then the first turn that disagrees.
+    /// A tampered journal, ill-formed evidence, another harness or version, a
+    /// gate on a harness that cannot wait (before the first run); then the first
+    /// turn that disagrees.
     pub async fn replay(&self, harness: &Arc<dyn Harness>) -> Result<Replayed, ControllerError> {
-        let row = self.journal.open().await?;
-        check_evidence(&row)?;
-        let turns = self.completed(row.view.head.seq).await?;
-        self.check_identities(harness, &turns).await?;
-        let mut replayed = Replayed { turns: 0, outputs: Vec::new(), model_calls: 0 };
-        if let Some((last, anchor)) = legacy_range(&row.view) {
-            let turn = legacy::load(&self.journal, Seq::new(1), last).await?;
-            let session = self.options.session.as_ref();
-            let token = legacy::token(&self.journal, session, anchor).await?;
-            let recorded =
-                Recorded { inputs: turn.inputs, effects: turn.effects, ..Recorded::default() };
-            // An id-less prefix is one run over all of it, with all of it as history.
-            let tag = Tag::Legacy(token);
-            self.replay_turn(harness, tag, last.next(), recorded, &mut replayed).await?;
-        }
-        for view in &turns {
-            let recorded = execution::load(&self.journal, view).await?;
-            recorded.refuse_tools()?;
-            let tag = Tag::Execution(view.id.clone());
-            self.replay_turn(harness, tag, view.first_seq, recorded, &mut replayed).await?;
-        }
-        replayed.model_calls = self.model_invocations();
-        Ok(replayed)
+        let outputs: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = Arc::clone(&outputs);
+        let on_output: OnOutput = Arc::new(move |text| {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        });
+        let turns = self.replay_into(harness, on_output).await?;
+        let outputs = std::mem::take(&mut *outputs.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(Replayed { turns, outputs, model_calls: self.model_invocations() })
     }
 
-    /// The completed executions, by first appearance. One pass over the journal.
-    async fn completed(&self, head: Seq) -> Result<Vec<ExecutionView>, ControllerError> {
-        let mut view = SessionView::default();
-        let mut table: HashMap<ExecutionId, ExecutionView> = HashMap::new();
+    /// As [`Controller::replay`], handing outputs out instead of keeping them:
+    /// memory is bounded whatever the journal's length. Returns how many turns
+    /// were run.
+    ///
+    /// # Errors
+    /// As [`Controller::replay`].
+    pub async fn replay_into(
+        &self,
+        harness: &Arc<dyn Harness>,
+        on_output: OnOutput,
+    ) -> Result<u64, ControllerError> {
+        let row = self.journal.open().await?;
+        check_evidence(&row.view)?;
+        let (turns, names) = self.completed(row.view.head.seq).await?;
+        let descriptor = self.check_turns(harness, &turns, &names).await?;
+        let mut run = Replay { controller: self, harness, descriptor, on_output, turns: 0 };
+        if let Some((last, anchor)) = legacy_range(&row.view) {
+            run.legacy(last, anchor).await?;
+        }
+        for turn in turns {
+            run.modern(turn).await?;
+        }
+        Ok(run.turns)
+    }
+
+    /// The completed executions by first appearance, and who recorded them. One
+    /// pass over the journal.
+    async fn completed(
+        &self,
+        head: Seq,
+    ) -> Result<(Vec<Completed>, BTreeSet<(String, String)>), ControllerError> {
+        let (mut view, mut index) = (SessionView::default(), Index::default());
         self.journal
             .read_range(Seq::new(1), head, |stored| {
                 let event = stored.event()?;
                 let size = stored.canonical.len();
-                Ok(view.apply(&event, stored.head(), size, &mut table)?)
+                Ok(view.apply(&event, stored.head(), size, &mut index)?)
             })
             .await?;
-        let mut turns: Vec<ExecutionView> = table.into_values().chain(view.latest).collect();
-        turns.retain(|turn| matches!(turn.end, Some((_, Some(EndState::Completed)))));
-        turns.sort_by_key(|turn| turn.first_seq);
-        Ok(turns)
+        if let Some(latest) = &view.latest {
+            index.store(latest)?;
+        }
+        Ok(index.completed())
     }
 
-    async fn check_identities(
+    /// Everything that can be refused is, before the first run.
+    async fn check_turns(
         &self,
         harness: &Arc<dyn Harness>,
-        turns: &[ExecutionView],
-    ) -> Result<(), ControllerError> {
-        if !turns.iter().any(names_harness) {
-            return Ok(());
+        turns: &[Completed],
+        names: &BTreeSet<(String, String)>,
+    ) -> Result<Option<Descriptor>, ControllerError> {
+        for turn in turns.iter().filter(|turn| turn.gated) {
+            check_approvals(&self.journal, &self.view_of(*turn).await?).await?;
+        }
+        let gated = turns.iter().any(|turn| turn.gated);
+        let named = names.iter().any(|(name, version)| !(name.is_empty() && version.is_empty()));
+        if !gated && !named {
+            return Ok(None);
         }
         let descriptor = self.describe(harness, None).await?;
-        turns.iter().try_for_each(|turn| self.check_identity(turn, &descriptor))
+        names
+            .iter()
+            .try_for_each(|(name, version)| self.check_names(name, version, &descriptor))?;
+        if gated && !is_stateless(&descriptor) {
+            return Err(ControllerError::ApprovalUnavailable);
+        }
+        Ok(Some(descriptor))
     }
 
-    async fn replay_turn(
-        &self,
-        harness: &Arc<dyn Harness>,
-        tag: Tag,
-        first: Seq,
-        recorded: Recorded,
-        replayed: &mut Replayed,
-    ) -> Result<(), ControllerError> {
-        let is_legacy = matches!(tag, Tag::Legacy(_));
-        let start = Start {
-            session: self.options.session.clone(),
-            execution_id: tag.id().clone(),
-            model: recorded.start.model,
-            config: recorded.start.config,
-            history: self.journal.history(first),
-            inputs: recorded.inputs,
-            resume_from_seq: recorded.start.resume_from_seq,
-        };
-        let outputs = output_texts(&recorded.effects);
-        let machine = Machine::new(recorded.effects, Beyond::Nowhere, is_legacy);
-        let sink = RunSink::replay(machine, tag);
-        let ran = run::run(harness, start, sink, None, &self.options.cancel).await;
-        let closing = ran.closing;
-        if let Some(failure) = closing.failure {
-            return Err(ControllerError::latched(failure));
-        }
-        ran.result.map_err(ControllerError::Run)?;
-        if let Some(seq) = closing.unconsumed {
-            return Err(ControllerError::ReplayDiverged(format!(
-                "the effect recorded at seq {seq} was not asked for"
-            )));
-        }
-        replayed.turns += 1;
-        replayed.outputs.extend(outputs);
-        Ok(())
+    /// The whole view of a turn, folded again.
+    async fn view_of(&self, turn: Completed) -> Result<ExecutionView, ControllerError> {
+        let mut view = None;
+        let mut id = None;
+        self.journal
+            .read_range(turn.first, turn.last, |stored| {
+                let event = stored.event()?;
+                let id = id.get_or_insert_with(|| event.execution_id.clone());
+                if let Some(id) = id {
+                    ExecutionView::refold(&mut view, id, stored.seq, &event);
+                }
+                Ok(())
+            })
+            .await?;
+        view.ok_or_else(|| without_id(turn))
     }
 }
 
-fn output_texts(effects: &[Effect]) -> Vec<String> {
-    effects
-        .iter()
-        .filter_map(|effect| match &effect.body {
-            EventBody::Output(Some(message)) => Some(message.plain_text()),
-            _ => None,
-        })
-        .collect()
+fn without_id(turn: Completed) -> ControllerError {
+    ControllerError::invalid(turn.first, "the execution has no id")
+}
+
+/// One replay under way.
+struct Replay<'a> {
+    controller: &'a Controller,
+    harness: &'a Arc<dyn Harness>,
+    descriptor: Option<Descriptor>,
+    on_output: OnOutput,
+    turns: u64,
+}
+
+impl Replay<'_> {
+    /// An id-less prefix is one run over all of it, with all of it as history.
+    async fn legacy(&mut self, last: Seq, anchor: Seq) -> Result<(), ControllerError> {
+        let (journal, session) =
+            (&self.controller.journal, self.controller.options.session.as_ref());
+        let turn = legacy::turn(journal, Seq::new(1), last).await?;
+        let tag = Tag::Legacy(legacy::token(journal, session, anchor).await?);
+        let tape = Tape::legacy(journal, Seq::new(1), last);
+        let opening = Opening { inputs: turn.inputs, ..Opening::default() };
+        self.turn(tag, last.next(), opening, tape).await
+    }
+
+    async fn modern(&mut self, turn: Completed) -> Result<(), ControllerError> {
+        let journal = &self.controller.journal;
+        let opening = execution::opening(journal, turn.first, turn.last).await?;
+        let id = opening.id.clone().ok_or_else(|| without_id(turn))?;
+        let tape = Tape::of(journal, &id, turn.first, turn.last);
+        self.turn(Tag::Execution(id), turn.first, opening, tape).await
+    }
+
+    async fn turn(
+        &mut self,
+        tag: Tag,
+        first: Seq,
+        opening: Opening,
+        tape: Tape,
+    ) -> Result<(), ControllerError> {
+        let controller = self.controller;
+        let start = Start {
+            session: controller.options.session.clone(),
+            execution_id: tag.id().clone(),
+            model: opening.start.model.clone(),
+            config: opening.start.config,
+            history: controller.journal.history(first),
+            inputs: opening.inputs,
+            resume_from_seq: opening.start.resume_from_seq,
+        };
+        let facts = Facts {
+            legacy: matches!(tag, Tag::Legacy(_)),
+            // Today's policy is nothing to what was recorded.
+            policy: None,
+            ..controller.facts(opening.start.model, self.descriptor.as_ref())
+        };
+        let machine = Machine::new(Beyond::Nowhere, facts);
+        let means = Means { on_output: Some(Arc::clone(&self.on_output)), ..controller.means(tag) };
+        let sink = RunSink::new(machine, Some(tape), None, means);
+        let ran = run::run(self.harness, start, sink, &controller.bounds(None)).await;
+        let closing = ran.closing;
+        if let Some(failure) = closing.stop.or(closing.failure) {
+            return Err(ControllerError::latched(failure));
+        }
+        ran.result.map_err(ControllerError::Run)?;
+        match closing.unconsumed {
+            Some(seq) => Err(unconsumed(seq)),
+            None => {
+                self.turns += 1;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// The last record of the id-less prefix that is replayed, and its anchor.

@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use mainspring_api::{Bytes, Descriptor, Harness, Seq, Start};
-use mainspring_eventlog::{ExecutionView, SessionRow};
+use mainspring_api::{
+    ApprovalRef, ApprovalRequest, Bytes, Descriptor, EventBody, Harness, Seq, Start, ToolCall,
+};
+use mainspring_eventlog::{ExecutionView, GateView, NewRecord, SessionRow};
 use tokio::time::Instant;
 
-use crate::controller::{Controller, finish};
+use crate::approval::check_approvals;
+use crate::controller::{ApprovedRetry, Controller, is_stateless};
 use crate::error::ControllerError;
-use crate::execution::{self, check_evidence, check_inputs};
+use crate::execution::{self, check_evidence, check_inputs, refuse_inherited_intent};
 use crate::legacy;
-use crate::machine::{Beyond, Machine};
+use crate::machine::{Beyond, Facts, Machine};
+use crate::recorded::{EXPIRES_NOTE, EffectNotes, expiry_text};
+use crate::resolve::is_unknown;
 use crate::run;
-use crate::writer::Tag;
+use crate::tape::Tape;
+use crate::writer::{Tag, Writer};
 
 /// What a resume came to.
 #[derive(Debug)]
@@ -23,28 +29,81 @@ pub struct Resumed {
     pub result: Result<(), ControllerError>,
 }
 
+impl Resumed {
+    const fn nothing(result: Result<(), ControllerError>) -> Self {
+        Self { resumed: false, result }
+    }
+
+    const fn driven(result: Result<(), ControllerError>) -> Self {
+        Self { resumed: true, result }
+    }
+}
+
+/// What is left to do of a turn.
+enum Prepared {
+    /// Nothing: no turn is open.
+    Nothing,
+    /// It waits for a decision.
+    Parked(Result<ApprovalRef, ControllerError>),
+    /// It is to be run.
+    Run(Box<Pending>),
+}
+
+struct Pending {
+    machine: Machine,
+    tape: Tape,
+    tag: Tag,
+    start: Start,
+    writer: Writer,
+}
+
 impl Controller {
     /// Finishes the interrupted turn, if there is one.
     ///
-    /// Recorded effects are served; a trailing model call is made once more,
-    /// and from there the turn goes on live. The execution keeps its id.
+    /// Recorded effects are served; a trailing model call is made once more, a
+    /// trailing tool call only if its executor may repeat it or a person allowed
+    /// it, a decided gate is carried out, and from there the turn goes on live.
+    /// The execution keeps its id. A turn that waits for a decision is parked
+    /// again, without a harness; its request is recorded first if it is missing.
     ///
     /// # Errors
     /// With `resumed` false nothing was run or appended; with true at most an
-    /// error record was.
+    /// error record was, and for a park neither.
     ///
     /// # Cancellation
     /// A dropped future leaves a turn that can be resumed.
     pub async fn resume(&self, harness: &Arc<dyn Harness>, deadline: Option<Instant>) -> Resumed {
         match self.prepare(harness, deadline).await {
-            Err(error) => Resumed { resumed: false, result: Err(error) },
-            Ok(None) => Resumed { resumed: false, result: Ok(()) },
-            Ok(Some(prepared)) => {
-                let Prepared { machine, tag, start, row } = prepared;
-                let sink = self.live_sink(machine, tag.clone(), self.writer(row.view.head));
-                let ran = run::run(harness, start, sink, deadline, &self.options.cancel).await;
-                Resumed { resumed: true, result: finish(&tag, ran).await.map(drop) }
+            Err(error) => Resumed::nothing(Err(error)),
+            Ok(Prepared::Nothing) => Resumed::nothing(Ok(())),
+            Ok(Prepared::Parked(Ok(park))) => {
+                Resumed::driven(Err(ControllerError::ApprovalParked(park)))
             }
+            Ok(Prepared::Parked(Err(error))) => Resumed::driven(Err(error)),
+            Ok(Prepared::Run(pending)) => {
+                let Pending { machine, tape, tag, start, writer } = *pending;
+                let sink = self.live_sink(machine, Some(tape), tag.clone(), writer, harness);
+                let ran = run::run(harness, start, sink, &self.bounds(deadline)).await;
+                Resumed::driven(self.finish(&tag, ran).await.map(drop))
+            }
+        }
+    }
+
+    /// Parks again a turn that waits for a decision, without a harness in reach;
+    /// records the request first if it is missing. `None` when no turn waits.
+    ///
+    /// # Errors
+    /// As [`Controller::resume`], before the harness is asked anything.
+    pub async fn park_again(&self) -> Result<Option<ApprovalRef>, ControllerError> {
+        let row = self.journal.open().await?;
+        self.check_instance(&row).await?;
+        check_evidence(&row.view)?;
+        let Some(view) = row.view.pending() else { return Ok(None) };
+        check_inputs(view)?;
+        check_approvals(&self.journal, view).await?;
+        match undecided(&row, view)? {
+            None => Ok(None),
+            Some(gate) => self.waiting(&row, view, gate).await.map(Some),
         }
     }
 
@@ -52,19 +111,60 @@ impl Controller {
         &self,
         harness: &Arc<dyn Harness>,
         deadline: Option<Instant>,
-    ) -> Result<Option<Prepared>, ControllerError> {
+    ) -> Result<Prepared, ControllerError> {
         let row = self.journal.open().await?;
-        check_evidence(&row)?;
+        self.check_instance(&row).await?;
+        check_evidence(&row.view)?;
         if let Some(view) = row.view.pending() {
-            return self.prepare_modern(harness, deadline, &row, view).await.map(Some);
+            check_inputs(view)?;
+            check_approvals(&self.journal, view).await?;
+            if let Some(gate) = undecided(&row, view)? {
+                return Ok(Prepared::Parked(self.waiting(&row, view, gate).await));
+            }
+            return self.prepare_modern(harness, deadline, &row, view).await;
         }
         match &row.view.legacy {
             Some(legacy) if row.view.executions == 0 => match legacy.pending_input() {
-                Some(input) => self.prepare_legacy(&row, input).await.map(Some),
-                None => Ok(None),
+                Some(input) => self.prepare_legacy(&row, input).await,
+                None => Ok(Prepared::Nothing),
             },
-            _ => Ok(None),
+            _ => Ok(Prepared::Nothing),
         }
+    }
+
+    /// The request that a turn waits for a decision on.
+    async fn waiting(
+        &self,
+        row: &SessionRow,
+        view: &ExecutionView,
+        gate: &GateView,
+    ) -> Result<ApprovalRef, ControllerError> {
+        let request = match gate.request {
+            Some(request) => request,
+            None => self.repair_request(row, view, gate).await?,
+        };
+        Ok(ApprovalRef {
+            execution_id: view.id.to_string(),
+            tool_call_id: gate.call_id.clone(),
+            request_seq: request.as_i64(),
+        })
+    }
+
+    /// Records the request of a gate that was cut right after its intent.
+    async fn repair_request(
+        &self,
+        row: &SessionRow,
+        view: &ExecutionView,
+        gate: &GateView,
+    ) -> Result<Seq, ControllerError> {
+        let body = ApprovalRequest { tool_call_id: gate.call_id.clone(), reason: String::new() };
+        let event = Tag::Execution(view.id.clone()).event(EventBody::ApprovalRequest(Some(body)));
+        let mut record = NewRecord::from(event);
+        if let Some(ttl) = self.options.approval_ttl {
+            let expires = expiry_text(&*self.options.clock, ttl);
+            record.notes.insert(EXPIRES_NOTE.to_owned(), expires);
+        }
+        Ok(self.writer(row.view.head).append_one(record).await?.seq)
     }
 
     async fn prepare_modern(
@@ -74,25 +174,72 @@ impl Controller {
         row: &SessionRow,
         view: &ExecutionView,
     ) -> Result<Prepared, ControllerError> {
-        check_inputs(view)?;
-        let recorded = execution::load(&self.journal, view).await?;
-        recorded.refuse_inherited_intent(row.view.last_fork)?;
-        recorded.refuse_tools()?;
-        if names_harness(view) {
-            let descriptor = self.describe(harness, deadline).await?;
-            self.check_identity(view, &descriptor)?;
+        refuse_inherited_intent(&self.journal, view, row.view.last_fork).await?;
+        self.refuse_unknown(row, view).await?;
+        let mut descriptor = None;
+        if names_harness(view) || view.gate.is_some() {
+            let described = self.describe(harness, deadline).await?;
+            self.check_identity(view, &described)?;
+            if view.gate.is_some() && !is_stateless(&described) {
+                return Err(ControllerError::ApprovalUnavailable);
+            }
+            descriptor = Some(described);
         }
+        let opening = execution::opening(&self.journal, view.first_seq, view.last_seq).await?;
         let start = Start {
             session: self.options.session.clone(),
             execution_id: view.id.clone(),
-            model: recorded.start.model,
-            config: recorded.start.config,
+            model: opening.start.model.clone(),
+            config: opening.start.config,
             history: self.journal.history(view.first_seq),
-            inputs: recorded.inputs,
-            resume_from_seq: recorded.start.resume_from_seq,
+            inputs: opening.inputs,
+            resume_from_seq: opening.start.resume_from_seq,
         };
-        let machine = Machine::new(recorded.effects, Beyond::Live, false);
-        Ok(Prepared { machine, tag: Tag::Execution(view.id.clone()), start, row: row.clone() })
+        let facts = self.facts(opening.start.model, descriptor.as_ref());
+        Ok(Prepared::Run(Box::new(Pending {
+            machine: Machine::new(Beyond::Live, facts),
+            tape: Tape::of(&self.journal, &view.id, view.first_seq, view.last_seq),
+            tag: Tag::Execution(view.id.clone()),
+            start,
+            writer: self.writer(row.view.head),
+        })))
+    }
+
+    /// Refuses a turn whose last tool call may have happened and may not be repeated.
+    async fn refuse_unknown(
+        &self,
+        row: &SessionRow,
+        view: &ExecutionView,
+    ) -> Result<(), ControllerError> {
+        let Some(executor) = &self.options.tools else { return Ok(()) };
+        let open = row.view.open_gate().map(|(_, gate)| gate);
+        let (seq, gated) = match (open, view.unanswered) {
+            (Some(gate), _) if matches!(gate.decision, Some((_, true))) => (gate.call, true),
+            (None, Some(seq)) => (seq, false),
+            _ => return Ok(()),
+        };
+        if gated && self.options.approved_retry == ApprovedRetry::Always {
+            return Ok(());
+        }
+        let (call, notes) = self.recorded_call(seq).await?;
+        if !is_unknown(&notes, !gated || notes.started) || executor.is_repeatable(&call.tool) {
+            return Ok(());
+        }
+        Err(ControllerError::UnansweredToolCall { seq, call_id: call.id })
+    }
+
+    async fn recorded_call(&self, seq: Seq) -> Result<(ToolCall, EffectNotes), ControllerError> {
+        let mut found = (ToolCall::default(), EffectNotes::default());
+        self.journal
+            .read_range(seq, seq, |stored| {
+                // One without a body is refused where it is compared.
+                if let EventBody::ToolCall(Some(call)) = stored.event()?.body {
+                    found = (call, EffectNotes::of(&stored.notes));
+                }
+                Ok(())
+            })
+            .await?;
+        Ok(found)
     }
 
     async fn prepare_legacy(
@@ -102,7 +249,13 @@ impl Controller {
     ) -> Result<Prepared, ControllerError> {
         let session = self.options.session.as_ref();
         let token = legacy::token(&self.journal, session, input).await?;
-        let turn = legacy::load(&self.journal, input, row.view.head.seq).await?;
+        let turn = legacy::turn(&self.journal, input, row.view.head.seq).await?;
+        if let (Some(call), Some(executor)) = (&turn.unanswered, &self.options.tools)
+            && !executor.is_repeatable(&call.1.tool)
+        {
+            let (seq, call) = call.clone();
+            return Err(ControllerError::UnansweredToolCall { seq, call_id: call.id });
+        }
         let start = Start {
             session: self.options.session.clone(),
             execution_id: token.clone(),
@@ -112,8 +265,14 @@ impl Controller {
             inputs: turn.inputs,
             resume_from_seq: 0,
         };
-        let machine = Machine::new(turn.effects, Beyond::Live, true);
-        Ok(Prepared { machine, tag: Tag::Legacy(token), start, row: row.clone() })
+        let facts = Facts { legacy: true, ..self.facts(String::new(), None) };
+        Ok(Prepared::Run(Box::new(Pending {
+            machine: Machine::new(Beyond::Live, facts),
+            tape: Tape::legacy(&self.journal, input, row.view.head.seq),
+            tag: Tag::Legacy(token),
+            start,
+            writer: self.writer(row.view.head),
+        })))
     }
 
     /// Compares the harness with the one that recorded an execution.
@@ -122,19 +281,29 @@ impl Controller {
         view: &ExecutionView,
         descriptor: &Descriptor,
     ) -> Result<(), ControllerError> {
-        let Some(start) = &view.start else {
-            return Ok(());
-        };
+        match &view.start {
+            Some(start) => self.check_names(&start.harness, &start.harness_version, descriptor),
+            None => Ok(()),
+        }
+    }
+
+    /// The name comes before the version; what is not recorded is not compared.
+    pub(crate) fn check_names(
+        &self,
+        harness: &str,
+        version: &str,
+        descriptor: &Descriptor,
+    ) -> Result<(), ControllerError> {
         let actual = self.harness_name(descriptor);
-        if !start.harness.is_empty() && start.harness != actual {
+        if !harness.is_empty() && harness != actual {
             return Err(ControllerError::HarnessMismatch {
-                recorded: start.harness.clone(),
+                recorded: harness.to_owned(),
                 actual: actual.to_owned(),
             });
         }
-        if !start.harness_version.is_empty() && start.harness_version != descriptor.version {
+        if !version.is_empty() && version != descriptor.version {
             return Err(ControllerError::HarnessVersionMismatch {
-                recorded: start.harness_version.clone(),
+                recorded: version.to_owned(),
                 actual: descriptor.version.clone(),
             });
         }
@@ -142,11 +311,18 @@ impl Controller {
     }
 }
 
-struct Prepared {
-    machine: Machine,
-    tag: Tag,
-    start: Start,
-    row: SessionRow,
+/// The gate that a turn waits for a decision on, if it does.
+fn undecided<'a>(
+    row: &SessionRow,
+    view: &'a ExecutionView,
+) -> Result<Option<&'a GateView>, ControllerError> {
+    let Some(gate) = view.gate.as_ref().filter(|gate| gate.receipt.is_none()) else {
+        return Ok(None);
+    };
+    if !row.view.owns(gate.call) {
+        return Err(ControllerError::InheritedToolIntent(gate.call));
+    }
+    Ok(gate.decision.is_none().then_some(gate))
 }
 
 /// Whether an execution records who ran it.

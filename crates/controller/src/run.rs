@@ -16,8 +16,31 @@ use crate::writer::Writer;
 /// How long a harness may take to describe itself.
 pub(crate) const DESCRIBE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a harness may take to leave once its turn was cancelled.
+/// How long a harness may take to leave once its turn was stopped.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
+
+/// How long an effect in flight may go on once its turn was stopped. After
+/// that it is abandoned, and its intent stays without a result.
+pub const EFFECT_GRACE: Duration = Duration::from_secs(5);
+
+/// The host's word that a running turn is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnStop {
+    /// It is over: its end is recorded as canceled.
+    Cancel(CancelReason),
+    /// The host is going down: nothing more is recorded, and whoever resumes it goes on.
+    Interrupt,
+}
+
+impl TurnStop {
+    /// What the harness is told.
+    const fn reason(self) -> CancelReason {
+        match self {
+            Self::Cancel(reason) => reason,
+            Self::Interrupt => CancelReason::Internal,
+        }
+    }
+}
 
 /// What a run came to.
 #[derive(Debug)]
@@ -29,47 +52,98 @@ pub(crate) struct Ran {
     pub(crate) out_of_time: bool,
 }
 
-/// Runs the harness to its end, its panic, or the deadline, and closes the sink.
+/// What may end a run before its harness does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bounds {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) stop: Signal<TurnStop>,
+    /// Tells the harness.
+    pub(crate) cancel: Signal<CancelReason>,
+}
+
+/// Runs the harness to its end, its panic, the deadline, or the host's word,
+/// and closes the sink.
 pub(crate) async fn run(
     harness: &Arc<dyn Harness>,
     start: Start,
     sink: RunSink,
-    deadline: Option<Instant>,
-    cancel: &Signal<CancelReason>,
+    bounds: &Bounds,
 ) -> Ran {
     let call = AssertUnwindSafe(harness.run(start, Arc::new(sink.clone()))).catch_unwind();
     let mut call = std::pin::pin!(call);
-    let ended = match deadline {
-        None => Some(call.as_mut().await),
-        Some(at) => tokio::time::timeout_at(at, call.as_mut()).await.ok(),
+    let until_deadline = async {
+        match bounds.deadline {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
     };
-    let out_of_time = ended.is_none();
-    if out_of_time {
-        cancel.set(CancelReason::Timeout);
-        sink.abandon();
-    }
+    let mut out_of_time = false;
+    let ended = tokio::select! {
+        biased;
+        ended = call.as_mut() => Some(ended),
+        stop = bounds.stop.wait() => {
+            bounds.cancel.set(stop.reason());
+            leave(call.as_mut(), &sink).await
+        }
+        () = until_deadline => {
+            out_of_time = true;
+            bounds.cancel.set(CancelReason::Timeout);
+            sink.abandon();
+            None
+        }
+    };
     let (closing, writer) = sink.close().await;
-    if out_of_time {
+    if ended.is_none() {
         // It was told; what it does while it leaves is refused.
         let _ = tokio::time::timeout(CANCEL_GRACE, call).await;
     }
     let result = match ended {
         Some(Ok(result)) => result,
         Some(Err(_panic)) => Err(HarnessError::failed("harness panicked")),
-        None => Err(HarnessError::Deadline { message: "the turn's deadline passed".to_owned() }),
+        None if out_of_time => {
+            Err(HarnessError::Deadline { message: "the turn's deadline passed".to_owned() })
+        }
+        None => Err(HarnessError::failed("harness did not leave its stopped turn")),
     };
     Ran { result, closing, writer, out_of_time }
 }
 
+/// Lets a stopped run end by itself: the effect in flight has its grace, and
+/// then the harness has one to return.
+async fn leave<T>(
+    mut call: std::pin::Pin<&mut impl Future<Output = T>>,
+    sink: &RunSink,
+) -> Option<T> {
+    let quiet = async {
+        if tokio::time::timeout(EFFECT_GRACE, sink.quiet()).await.is_err() {
+            sink.abandon();
+            sink.quiet().await;
+        }
+        tokio::time::sleep(CANCEL_GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        ended = call.as_mut() => Some(ended),
+        () = quiet => None,
+    }
+}
+
 /// Asks the harness what it is, within its bound and the turn's deadline.
+pub(crate) async fn ask(
+    harness: &Arc<dyn Harness>,
+    deadline: Option<Instant>,
+) -> Result<Descriptor, HarnessError> {
+    let bound = Instant::now() + DESCRIBE_MAX;
+    let at = deadline.map_or(bound, |deadline| deadline.min(bound));
+    tokio::time::timeout_at(at, harness.describe()).await.unwrap_or_else(|_| {
+        Err(HarnessError::Deadline { message: "it did not describe itself".to_owned() })
+    })
+}
+
+/// As [`ask`], for the controller's own answer.
 pub(crate) async fn describe(
     harness: &Arc<dyn Harness>,
     deadline: Option<Instant>,
 ) -> Result<Descriptor, ControllerError> {
-    let bound = Instant::now() + DESCRIBE_MAX;
-    let at = deadline.map_or(bound, |deadline| deadline.min(bound));
-    let described = tokio::time::timeout_at(at, harness.describe()).await.unwrap_or_else(|_| {
-        Err(HarnessError::Deadline { message: "it did not describe itself".to_owned() })
-    });
-    described.map_err(ControllerError::HarnessDescribeFailed)
+    ask(harness, deadline).await.map_err(ControllerError::HarnessDescribeFailed)
 }

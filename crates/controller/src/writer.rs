@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainspring_api::{
     AppendId, Classify as _, Entropy, Event, EventBody, ExecutionId, Fence, Head, LogRecord,
-    Outcome,
+    Outcome, Seq,
 };
 use mainspring_eventlog::{Batch, LogError, NewRecord};
 
@@ -68,6 +68,15 @@ impl Writer {
     pub(crate) async fn append_one(&mut self, record: NewRecord) -> Result<LogRecord, LogError> {
         let mut written = self.append(vec![record]).await?;
         Ok(written.pop().expect("a batch of one gives one record"))
+    }
+
+    /// Adds a note to a record, under this fence.
+    pub(crate) async fn annotate(&mut self, seq: Seq, key: &str) -> Result<(), LogError> {
+        if let Some(error) = &self.unsettled {
+            return Err(error.clone());
+        }
+        let (log, uid, fence) = (self.journal.log(), self.journal.uid(), self.fence);
+        settle(|| log.annotate(uid, seq, fence, key, "1")).await
     }
 
     async fn settle(&mut self, batch: &Batch) -> Result<Head, LogError> {

@@ -141,7 +141,7 @@ impl Placer {
     ) -> Result<(), PlacementError> {
         let row = open(lease, journal).await?;
         if row.view.open_gate().is_some() {
-            return Err(ControllerError::Unsupported("resume of a turn with an approval").into());
+            return Err(ControllerError::ApprovalBlocked(row.view.pending().map(|t| t.id.clone()).expect("it has a gate")).into());
         }
         let from = checkpoint(&row);
         let placed = self.place(journal, &row, Some(&from), &call).await?;
@@ -393,9 +393,8 @@ impl Placer {
             model: Arc::clone(&self.options.model),
             observer: Arc::clone(&call.observer),
             entropy: Arc::clone(&self.options.entropy),
-            descriptor: None,
             gone: call.gone.clone(),
-            cancel: Signal::default(),
+            ..Options::new(Arc::clone(&self.options.model))
         }
     }
 

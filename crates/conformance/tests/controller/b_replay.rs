@@ -76,7 +76,7 @@ async fn replayed_by(
 fn diverged(result: Result<mainspring_controller::Replayed, ControllerError>, names: &str) {
     match result {
         Err(ControllerError::ReplayDiverged(what)) => {
-            assert!(what.contains(names), "{what:?} names {names:?}");
+            assert!(what.to_string().contains(names), "{what:?} names {names:?}");
         }
         other => panic!("not a divergence: {other:?}"),
     }

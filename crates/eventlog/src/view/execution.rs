@@ -72,7 +72,7 @@ impl ExecutionView {
 
     /// Folds one more record of a session into the view of this execution
     /// alone; those of others change nothing.
-    pub(crate) fn refold(view: &mut Option<Self>, id: &ExecutionId, seq: Seq, event: &Event) {
+    pub fn refold(view: &mut Option<Self>, id: &ExecutionId, seq: Seq, event: &Event) {
         if event.execution_id.as_ref() == Some(id) {
             let view = view.get_or_insert_with(|| Self::new(id.clone(), seq));
             // What is ill-formed was reported when the journal was folded.

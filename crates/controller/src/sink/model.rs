@@ -1,0 +1,104 @@
+//! Model calls.
+
+use std::sync::Arc;
+
+use mainspring_api::{
+    Delta, EventBody, ModelCall, ModelReply, ModelRequest, SinkError, random_hex,
+};
+use mainspring_eventlog::{NewRecord, input_hash};
+use tokio::sync::OwnedMutexGuard;
+
+use super::{Guarded, Inner};
+use crate::machine::ModelStep;
+use crate::observer::Observer;
+use crate::recorded::{USAGE_NOTE, normalise, usage_note};
+use crate::writer::Tag;
+
+impl Inner {
+    pub(super) async fn model(
+        self: &Arc<Self>,
+        mut guarded: OwnedMutexGuard<Guarded>,
+        mut request: ModelRequest,
+    ) -> Result<ModelReply, SinkError> {
+        // Refused before anything of the request is looked at.
+        guarded.machine.admit()?;
+        request.model = guarded.machine.effective_model(&request.model).to_owned();
+        let hash = input_hash(&request)
+            .map_err(|error| SinkError::Unrecordable(error.to_string()))?
+            .to_string();
+        let record_intent = match guarded.machine.model(&hash, &request.model)? {
+            ModelStep::Served(reply) => {
+                self.served(reply.message.plain_text());
+                return Ok(*reply);
+            }
+            ModelStep::Call { record_intent } => record_intent,
+        };
+        if record_intent {
+            let call = ModelCall {
+                model: request.model.clone(),
+                input_hash: hash,
+                id: random_hex(&*guarded.writer()?.entropy, 8),
+                ..ModelCall::default()
+            };
+            guarded.record(self.means.tag.event(EventBody::ModelCall(Some(call))).into()).await?;
+        }
+        let observer = Arc::clone(&guarded.writer()?.observer);
+        let called = self.calling(self.call_model(&request, &*observer)).await??;
+        self.means.counters.count_model();
+        guarded.record_completion(&self.means.tag, called).await
+    }
+
+    async fn call_model(
+        &self,
+        request: &ModelRequest,
+        observer: &dyn Observer,
+    ) -> Result<ModelReply, SinkError> {
+        let Some(model) = &self.means.model else {
+            return Err(SinkError::Unsupported("a model call on replay"));
+        };
+        let delta = |chunk: &str, done| {
+            observer.on_delta(Delta {
+                execution_id: self.means.tag.id().clone(),
+                part_index: 0,
+                chunk: chunk.to_owned(),
+                done,
+            });
+        };
+        let reply = match model.streaming() {
+            None => model.complete(request).await,
+            Some(streaming) => {
+                let mut on_chunk = |chunk: &str| {
+                    if !chunk.is_empty() {
+                        delta(chunk, false);
+                    }
+                };
+                let reply = streaming.stream(request, &mut on_chunk).await;
+                if reply.is_ok() {
+                    delta("", true);
+                }
+                reply
+            }
+        };
+        reply.map_err(|error| SinkError::failed(Arc::new(error)))
+    }
+}
+
+impl Guarded {
+    /// Records a completion and returns it in its recorded form.
+    async fn record_completion(
+        &mut self,
+        tag: &Tag,
+        mut reply: ModelReply,
+    ) -> Result<ModelReply, SinkError> {
+        normalise(&mut reply.message);
+        let mut record = NewRecord::from(tag.event(EventBody::Output(Some(reply.message.clone()))));
+        if let Some(note) = usage_note(&reply) {
+            record.notes.insert(USAGE_NOTE.to_owned(), note);
+        }
+        let written = self.record(record).await?;
+        match written.event.body {
+            EventBody::Output(Some(message)) => Ok(ModelReply { message, usage: reply.usage }),
+            _ => unreachable!("an output reads back as an output"),
+        }
+    }
+}
