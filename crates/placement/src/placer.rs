@@ -141,7 +141,10 @@ impl Placer {
     ) -> Result<(), PlacementError> {
         let row = open(lease, journal).await?;
         if row.view.open_gate().is_some() {
-            return Err(ControllerError::ApprovalBlocked(row.view.pending().map(|t| t.id.clone()).expect("it has a gate")).into());
+            return Err(ControllerError::ApprovalBlocked(
+                row.view.pending().map(|t| t.id.clone()).expect("it has a gate"),
+            )
+            .into());
         }
         let from = checkpoint(&row);
         let placed = self.place(journal, &row, Some(&from), &call).await?;

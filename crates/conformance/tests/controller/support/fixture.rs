@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::stream;
 use mainspring_api::{
-    Address, Bytes, Event, EventBody, Fence, Harness, HarnessConnector as _, HarnessError, Head,
-    Incarnation, Lifecycle, Message, Seq, SessionUid, SinkError, StoreId,
+    Address, ApprovalRef, Bytes, Decision, Event, EventBody, Fence, Harness, HarnessConnector as _,
+    HarnessError, Head, IdentityRef, Incarnation, Lifecycle, LogRecord, Message, OsEntropy, Seq,
+    SessionUid, SinkError, StoreId, SystemClock,
 };
 use mainspring_controller::{
-    Controller, ControllerError, Executed, Expected, Journal, Options, Replayed, Resumed, Turn,
-    fork,
+    Approval, Controller, ControllerError, Executed, Expected, Journal, Options, Replayed, Resumed,
+    Turn, approve, fork,
 };
 use mainspring_eventlog::{
     EventLog, ImportRecord, ImportRow, KvOptions, KvStore, Level, MemoryEngine, NewRecord,
@@ -22,7 +23,7 @@ use mainspring_testkit::{SeededEntropy, read_all, sample, verify_all};
 use mainspring_transport_grpc::{GrpcConnector, Listener, ServeOptions, serve_harness};
 use tempfile::TempDir;
 
-use super::{Cell, Kept, Probe, Reach, TestModel, Watcher, raw};
+use super::{Cell, Kept, Probe, Reach, TestModel, TestTools, Watcher, raw};
 
 /// One session in one cell. Clones are the same session.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub(crate) struct Fixture {
     pub(crate) uid: SessionUid,
     pub(crate) model: Arc<TestModel>,
     pub(crate) watcher: Arc<Watcher>,
+    /// The executor of every controller here; none unless a case asks for one.
+    pub(crate) tools: Option<Arc<TestTools>>,
     dir: Arc<TempDir>,
     sockets: Arc<AtomicUsize>,
 }
@@ -84,11 +87,28 @@ impl Fixture {
             uid: sample::session("main"),
             model: Arc::default(),
             watcher: Arc::default(),
+            tools: None,
             dir: Arc::new(dir),
             sockets: Arc::default(),
         };
         mainspring_testkit::create(&*fixture.log, &fixture.uid).await.unwrap();
         fixture
+    }
+
+    /// The same session with an executor.
+    pub(crate) fn with_tools(self) -> Self {
+        Self { tools: Some(Arc::default()), ..self }
+    }
+
+    /// The same session without an executor.
+    pub(crate) fn without_tools(&self) -> Self {
+        Self { tools: None, ..self.clone() }
+    }
+
+    /// The executor of a session that has one.
+    #[track_caller]
+    pub(crate) fn executor(&self) -> &TestTools {
+        self.tools.as_deref().expect("the case asked for an executor")
     }
 
     /// The same store seen through another log.
@@ -158,6 +178,7 @@ impl Fixture {
         Options {
             session: Some(self.uid.clone()),
             observer: Arc::clone(&self.watcher) as Arc<_>,
+            tools: self.tools.clone().map(|tools| tools as Arc<_>),
             ..Options::new(Arc::clone(&self.model) as Arc<_>)
         }
     }
@@ -193,11 +214,13 @@ impl Fixture {
     pub(crate) async fn replay(&self, placed: &Placed) -> Result<Replayed, ControllerError> {
         let before = self.row().await;
         let calls = self.model.calls();
+        let tool_calls = self.tools.as_ref().map(|tools| tools.calls());
         let controller = Controller::reader(self.journal(), self.options());
         let replayed = controller.replay(&placed.harness).await;
         assert_eq!(self.row().await, before, "a replay changes nothing");
         assert_eq!(self.model.calls(), calls, "a replay calls no model");
-        assert_eq!(controller.model_invocations(), 0);
+        assert_eq!(self.tools.as_ref().map(|tools| tools.calls()), tool_calls, "nor a tool");
+        assert_eq!((controller.model_invocations(), controller.tool_invocations()), (0, 0));
         replayed
     }
 
@@ -206,6 +229,35 @@ impl Fixture {
         let replayed = self.replay(placed).await.unwrap();
         assert_eq!(replayed.outputs, outputs);
         assert_eq!(replayed.turns, turns);
+    }
+
+    /// Decides the pending request as a person does.
+    pub(crate) async fn decide(
+        &self,
+        approval: &ApprovalRef,
+        approved: bool,
+        reason: &str,
+    ) -> Result<LogRecord, ControllerError> {
+        approve(&self.journal(), self.decision(approval, approved, reason)).await
+    }
+
+    /// The decision of [`Fixture::decide`], to be changed by a case.
+    pub(crate) fn decision(
+        &self,
+        approval: &ApprovalRef,
+        approved: bool,
+        reason: &str,
+    ) -> Approval {
+        let identity = IdentityRef { principal: "ada".to_owned(), ..IdentityRef::default() };
+        Approval {
+            approval: approval.clone(),
+            decision: Decision { approved, reason: reason.to_owned(), identity: Some(identity) },
+            digest: None,
+            holder: sample::holder("approver"),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+            observer: Arc::clone(&self.watcher) as Arc<_>,
+        }
     }
 
     pub(crate) async fn row(&self) -> SessionRow {
@@ -292,6 +344,15 @@ pub(crate) fn turn(inputs: &[&str]) -> Turn {
         config: Bytes::new(),
         expected: Expected::Head,
         ..Turn::new(inputs.iter().map(|text| Message::user(*text)).collect())
+    }
+}
+
+/// The request that a turn parked on.
+#[track_caller]
+pub(crate) fn parked<T: std::fmt::Debug>(result: Result<T, ControllerError>) -> ApprovalRef {
+    match result {
+        Err(ControllerError::ApprovalParked(park)) => park,
+        other => panic!("not parked: {other:?}"),
     }
 }
 

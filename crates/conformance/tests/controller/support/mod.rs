@@ -6,12 +6,14 @@ mod model;
 mod observer;
 mod probe;
 pub(crate) mod raw;
+mod tools;
 
 pub(crate) use cell::{Cell, Kept, Reach, run, run_on_one_thread};
-pub(crate) use fixture::{Fixture, Placed, sink_error, turn};
+pub(crate) use fixture::{Fixture, Placed, parked, sink_error, turn};
 pub(crate) use model::TestModel;
 pub(crate) use observer::{Told, Watcher};
-pub(crate) use probe::{Probe, ask};
+pub(crate) use probe::{Probe, ask, gated, mediated};
+pub(crate) use tools::TestTools;
 
 /// Makes a `#[test]` of each case in each of its cells. `everywhere` is all
 /// of them; `in_process` leaves out the wire. The runner is one of `cell`'s.

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainspring_api::{
-    BoxFuture, Bytes, Descriptor, Event, EventSink, ExecutionId, Harness, HarnessError, Message,
-    ModelReply, ModelRequest, SessionUid, SinkError, Start, async_trait,
+    BoxFuture, Bytes, Capabilities, Descriptor, Event, EventSink, ExecutionId, Harness,
+    HarnessError, Mediation, Message, ModelReply, ModelRequest, Resumability, SessionUid,
+    SinkError, Start, ToolCall, async_trait,
 };
 use mainspring_harness::{Echo, HistoryPages};
 
@@ -93,6 +94,15 @@ impl Probe {
         self.describing(move || async move { Ok(descriptor(id, version)) })
     }
 
+    /// The same harness, which needs its memory.
+    pub(crate) fn with_memory(self) -> Self {
+        self.describing(|| async {
+            let resumability = Resumability::RequiresMemorySnapshot;
+            let capabilities = Capabilities { resumability, ..Capabilities::default() };
+            Ok(Descriptor { capabilities, ..descriptor("probe", "1") })
+        })
+    }
+
     /// The same harness, described by `describe`.
     pub(crate) fn describing<F>(self, describe: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -131,6 +141,22 @@ pub(crate) fn request(text: &str) -> ModelRequest {
         messages: vec![Message::user(text)],
         ..ModelRequest::default()
     }
+}
+
+/// A mediated call of `tool` under `id`, with a key of its own and one argument.
+pub(crate) fn mediated(id: &str, tool: &str) -> ToolCall {
+    ToolCall {
+        id: id.to_owned(),
+        tool: tool.to_owned(),
+        args: Some([("n".to_owned(), 2.0.into())].into()),
+        mediation: Mediation::ControllerMediated,
+        idempotency_key: format!("key-{id}"),
+    }
+}
+
+/// The same, to be approved first.
+pub(crate) fn gated(id: &str, tool: &str) -> ToolCall {
+    ToolCall { mediation: Mediation::RequiresApproval, ..mediated(id, tool) }
 }
 
 #[async_trait]

@@ -1,8 +1,9 @@
 //! Events as raw appends and imports write them, and journals in short.
 
 use mainspring_api::{
-    EndState, Event, EventBody, ExecutionId, ExecutionStart, Head, Lifecycle, LifecycleKind,
-    Message, ModelCall, RecordedError, Seq, ToolResult, Usage,
+    ApprovalRequest, ApprovalResult, EndState, Event, EventBody, ExecutionId, ExecutionStart, Head,
+    Lifecycle, LifecycleKind, Message, ModelCall, RecordedError, ResultCode, Seq, ToolCall,
+    ToolResult, Usage,
 };
 use mainspring_eventlog::export::{Line, parse_line, vector_lines};
 use mainspring_eventlog::{StoredRecord, input_hash};
@@ -73,6 +74,47 @@ pub(crate) fn output(id: &ExecutionId, text: &str) -> Event {
 
 pub(crate) fn usage(id: &ExecutionId, usage: Usage) -> Event {
     Event::in_execution(id, EventBody::Usage(Some(usage)))
+}
+
+pub(crate) fn tool_call(id: &ExecutionId, call: ToolCall) -> Event {
+    Event::in_execution(id, EventBody::ToolCall(Some(call)))
+}
+
+pub(crate) fn tool_result(id: &ExecutionId, result: ToolResult) -> Event {
+    Event::in_execution(id, EventBody::ToolResult(Some(result)))
+}
+
+pub(crate) fn approval_request(id: &ExecutionId, call: &str) -> Event {
+    let body = ApprovalRequest { tool_call_id: call.to_owned(), reason: String::new() };
+    Event::in_execution(id, EventBody::ApprovalRequest(Some(body)))
+}
+
+pub(crate) fn approval_result(id: &ExecutionId, call: &str, approved: bool, request: i64) -> Event {
+    let body = ApprovalResult {
+        tool_call_id: call.to_owned(),
+        approved,
+        reason: "because".to_owned(),
+        request_seq: request,
+    };
+    Event::in_execution(id, EventBody::ApprovalResult(Some(body)))
+}
+
+/// The receipt of a gate, as a host writes it.
+pub(crate) fn receipt(
+    id: &ExecutionId,
+    call: &str,
+    (code, is_error): (ResultCode, bool),
+    (request, decision): (i64, i64),
+) -> Event {
+    let result = ToolResult {
+        id: call.to_owned(),
+        is_error,
+        code,
+        approval_request_seq: request,
+        approval_decision_seq: decision,
+        ..ToolResult::default()
+    };
+    tool_result(id, result)
 }
 
 pub(crate) fn error(id: &ExecutionId, description: &str) -> Event {
