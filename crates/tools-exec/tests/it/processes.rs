@@ -151,7 +151,7 @@ async fn output_ends_at_its_bound() {
 #[tokio::test]
 async fn a_call_that_finds_no_room_in_time_has_done_nothing() {
     let pids = Pids::new();
-    let mut options = within_ms(500);
+    let mut options = within_ms(800);
     options.calls_max = 1;
     let tools = Arc::new(script(LEAVES, &pids.file, options));
     let first = tokio::spawn({
@@ -161,7 +161,7 @@ async fn a_call_that_finds_no_room_in_time_has_done_nothing() {
     until("the first runs", || pids.file.exists()).await;
     // What left the group holds the first for a second longer.
     let second = run(&tools).await.unwrap_err();
-    let words = "1 calls, the bound calls_max, ran for all of 500ms";
+    let words = "1 calls, the bound calls_max, ran for all of 800ms";
     assert_error(&second, Outcome::NotApplied, words);
     assert!(!first.await.unwrap().unwrap().is_error);
     kill(pids.read()[0]);
