@@ -30,7 +30,8 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// A host over `log` with the built-in `echo` harness and its model.
+    /// A host over `log` with the built-in harnesses `echo` and `gate`, and the
+    /// model `echo`.
     #[must_use]
     pub fn new(log: Arc<dyn EventLog>) -> Self {
         Self {
@@ -124,6 +125,7 @@ impl HostBuilder {
         let built_in = self.built_in()?;
         let mut runtimes = vec![Arc::clone(&built_in)];
         let mut harnesses = Harnesses::new(placer(DEFAULT_HARNESS, &built_in));
+        harnesses.add(placer("gate", &built_in)).map_err(HostError::from)?;
         if self.model.is_some() || self.every_built_in {
             harnesses.add(placer("chat", &built_in)).map_err(HostError::from)?;
         }
@@ -175,7 +177,7 @@ impl HostBuilder {
 const IDLE: Duration = Duration::from_secs(300);
 
 /// The harnesses that a host has of its own.
-const BUILT_IN: [&str; 2] = [DEFAULT_HARNESS, "chat"];
+const BUILT_IN: [&str; 3] = [DEFAULT_HARNESS, "gate", "chat"];
 
 /// A running host.
 #[derive(Debug)]

@@ -55,5 +55,7 @@ pub use mainspring_sessions as sessions;
 pub use mainspring_store_fjall as store_fjall;
 #[cfg(feature = "store-redb")]
 pub use mainspring_store_redb as store_redb;
+#[cfg(feature = "tools-exec")]
+pub use mainspring_tools_exec as tools_exec;
 #[cfg(feature = "transport-grpc")]
 pub use mainspring_transport_grpc as transport_grpc;

@@ -2,13 +2,13 @@
 //!
 //! A harness is an agent as its author brings it: a [`Harness`] with a
 //! `describe` and a `run`. This crate adds the few helpers that most authors
-//! need, and the three harnesses that every host knows by name.
+//! need, and the four harnesses that every host knows by name.
 //!
 //! - [`HistoryPages`] and [`conversation`] read what went before, in pages.
 //! - [`Keys`] derives idempotency keys that are the same on every replay.
 //! - [`mediate`], [`call_tools`] and [`tool_message`] turn a model's tool calls
 //!   into effects and feed their results back.
-//! - [`Echo`], [`Chat`] and [`Counter`] are the reference harnesses,
+//! - [`Echo`], [`Chat`], [`Counter`] and [`Gate`] are the reference harnesses,
 //!   [`reference()`] finds one by its kind, and [`EchoModel`] is the model of a
 //!   host that has no other.
 //!
@@ -60,6 +60,7 @@ mod chat;
 mod counter;
 mod echo;
 mod echo_model;
+mod gate;
 mod history;
 mod keys;
 mod reference;
@@ -69,6 +70,7 @@ pub use chat::{CHAT_CONFIG_INVALID, Chat};
 pub use counter::Counter;
 pub use echo::Echo;
 pub use echo_model::EchoModel;
+pub use gate::{GATE_CONFIG_INVALID, Gate};
 pub use history::{HISTORY_PAGE_EVENTS, HistoryPages, conversation};
 pub use keys::Keys;
 pub use reference::{REFERENCE_KINDS, reference};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use mainspring_api::{ModelError, Secret};
+use mainspring_support_http::{client, is_loopback};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Response, Url, redirect};
-use rustls::{ClientConfig, RootCertStore};
+use reqwest::{Client, Response, Url};
 
 use crate::completion::error_words;
 use crate::config::{HttpModelConfigError, HttpModelLimits, HttpModelOptions};
@@ -26,21 +26,10 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     pub(crate) fn new(options: &HttpModelOptions, url: Url) -> Result<Self, HttpModelConfigError> {
-        let mut builder = Client::builder()
-            .connect_timeout(options.limits.connect_within)
-            // A redirect would carry the key, and the conversation, elsewhere.
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("mainspring/", env!("CARGO_PKG_VERSION")));
-        if is_loopback(&url) {
-            // A proxy of the environment is for the world, not for this machine.
-            builder = builder.no_proxy();
-        } else if url.scheme() == "http" && options.api_key.is_some() {
+        if url.scheme() == "http" && options.api_key.is_some() && !is_loopback(&url) {
             tracing::warn!("model key travels in clear text");
         }
-        let client = builder.tls_backend_preconfigured(tls(url.scheme())?).build();
-        let client = client.map_err(|error| HttpModelConfigError::Client {
-            message: error.without_url().to_string(),
-        })?;
+        let client = client(&url, options.limits.connect_within)?;
         Ok(Self {
             client,
             headers: headers(options)?,
@@ -154,32 +143,6 @@ fn unreachable(error: reqwest::Error) -> ModelError {
         message: message.to_owned(),
         source: Some(Arc::new(error.without_url())),
     }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-}
-
-/// The system's certificate authorities; an http address needs none.
-fn tls(scheme: &str) -> Result<ClientConfig, HttpModelConfigError> {
-    let mut roots = RootCertStore::empty();
-    if scheme == "https" {
-        let native = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(native.certs);
-        if roots.is_empty() {
-            let why = native.errors.first().map(ToString::to_string);
-            return Err(HttpModelConfigError::NoRoots {
-                message: why.unwrap_or_else(|| "there are none".to_owned()),
-            });
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| HttpModelConfigError::Client { message: error.to_string() })?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 fn secrets(options: &HttpModelOptions) -> Vec<Secret> {

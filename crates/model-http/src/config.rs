@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mainspring_api::{Classify, Condition, ErrorKind, Secret};
+use mainspring_support_http::HttpClientError;
 
 /// Where a model is and how to call it.
 #[derive(Debug, Clone)]
@@ -91,18 +92,9 @@ pub enum HttpModelConfigError {
         /// The rule that it breaks.
         why: &'static str,
     },
-    /// No certificate authority is known, so no https address can be trusted.
-    #[error("this machine's certificate authorities cannot be read: {message}")]
-    NoRoots {
-        /// What was tried.
-        message: String,
-    },
     /// The HTTP client cannot be set up.
-    #[error("http client: {message}")]
-    Client {
-        /// What it says.
-        message: String,
-    },
+    #[error(transparent)]
+    Client(#[from] HttpClientError),
 }
 
 impl Classify for HttpModelConfigError {
@@ -111,7 +103,7 @@ impl Classify for HttpModelConfigError {
             Self::NoModel | Self::Url { .. } | Self::Header { .. } => {
                 Condition::InvalidArgument.kind()
             }
-            Self::NoRoots { .. } | Self::Client { .. } => Condition::Internal.kind(),
+            Self::Client(_) => Condition::Internal.kind(),
         }
     }
 
@@ -120,7 +112,7 @@ impl Classify for HttpModelConfigError {
             Self::NoModel | Self::Url { .. } | Self::Header { .. } => {
                 Condition::InvalidArgument.code()
             }
-            Self::NoRoots { .. } | Self::Client { .. } => Condition::Internal.code(),
+            Self::Client(_) => Condition::Internal.code(),
         }
     }
 }

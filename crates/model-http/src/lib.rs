@@ -9,4 +9,5 @@ mod sse;
 mod url;
 
 pub use config::{HttpModelConfigError, HttpModelLimits, HttpModelOptions};
+pub use mainspring_support_http::HttpClientError;
 pub use provider::HttpModel;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mainspring_api::async_trait;
-use rustix::process::{Pid, Signal, kill_process_group};
+use mainspring_support_process::ProcessGroup;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::watch;
@@ -57,7 +57,7 @@ impl Launcher for CommandLauncher {
 /// A command that was started, watched by a task that reaps it.
 #[derive(Debug)]
 struct CommandChild {
-    group: Group,
+    group: ProcessGroup,
     /// Open as long as the child is to live.
     stdin: Mutex<Option<ChildStdin>>,
     exit: watch::Receiver<Option<Exit>>,
@@ -66,7 +66,7 @@ struct CommandChild {
 
 impl CommandChild {
     fn watch(mut child: Child) -> Self {
-        let group = Group(child.id().unwrap_or_default());
+        let group = ProcessGroup::led_by(child.id().unwrap_or_default());
         let stdin = child.stdin.take();
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let reading =
@@ -75,7 +75,7 @@ impl CommandChild {
         tokio::spawn(async move {
             let status = child.wait().await;
             // What the child left behind in its group must not outlive it.
-            group.signal(Signal::KILL);
+            group.kill();
             if let Some(mut reading) = reading
                 && timeout(STDERR_REST_WITHIN, &mut reading).await.is_err()
             {
@@ -94,7 +94,7 @@ impl CommandChild {
 #[async_trait]
 impl ChildProcess for CommandChild {
     fn pid(&self) -> u32 {
-        self.group.0
+        self.group.leader()
     }
 
     fn exit(&self) -> Option<Exit> {
@@ -111,11 +111,11 @@ impl ChildProcess for CommandChild {
 
     async fn stop(&self, grace: Duration) -> Result<Exit, LaunchError> {
         drop(self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take());
-        for harder in [Signal::TERM, Signal::KILL] {
+        for harder in [ProcessGroup::terminate, ProcessGroup::kill] {
             if let Some(exit) = self.ends_within(grace).await {
                 return Ok(exit);
             }
-            self.group.signal(harder);
+            harder(self.group);
         }
         let within = grace + STDERR_REST_WITHIN;
         self.ends_within(within).await.ok_or(LaunchError::Unkillable { within })
@@ -130,25 +130,7 @@ impl ChildProcess for CommandChild {
 impl Drop for CommandChild {
     fn drop(&mut self) {
         if self.exit().is_none() {
-            self.group.signal(Signal::KILL);
-        }
-    }
-}
-
-/// A process group, by the id of the process that leads or led it.
-#[derive(Debug, Clone, Copy)]
-struct Group(u32);
-
-impl Group {
-    /// Signals every process of the group; an empty group is no error.
-    ///
-    /// The id stays taken while any member lives. It could name a stranger only
-    /// if the group is empty and the machine ran through all process ids since
-    /// the leader was reaped, which is moments ago wherever this is called.
-    fn signal(self, signal: Signal) {
-        let pid = i32::try_from(self.0).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = kill_process_group(pid, signal);
+            self.group.kill();
         }
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::Harness;
+use mainspring_support_process::split;
 
 use crate::command::CommandLauncher;
-use crate::command_line;
 use crate::error::LocalConfigError;
 use crate::launcher::Launcher;
 use crate::runtime::LocalRuntime;
@@ -37,7 +37,7 @@ impl ChildSpec {
     /// # Errors
     /// [`LocalConfigError::NoProgram`], or [`LocalConfigError::CommandLine`].
     pub fn parse(line: &str) -> Result<Self, LocalConfigError> {
-        let mut words = command_line::split(line)?.into_iter();
+        let mut words = split(line)?.into_iter();
         let program = words.next().ok_or(LocalConfigError::NoProgram)?;
         Ok(Self::new(program).args(words))
     }

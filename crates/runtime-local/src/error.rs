@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use mainspring_api::{Classify, Condition, ErrorKind};
+use mainspring_support_process::CommandLineError;
 
 use crate::launcher::Exit;
 
@@ -24,11 +25,8 @@ pub enum LocalConfigError {
     #[error("command is empty")]
     NoProgram,
     /// A command line with an open quote, or one that ends in a backslash.
-    #[error("command line {why}")]
-    CommandLine {
-        /// The rule that it breaks.
-        why: &'static str,
-    },
+    #[error(transparent)]
+    CommandLine(#[from] CommandLineError),
     /// A program, argument or variable that no process can be given.
     #[error("{what} holds a character that it must not")]
     Unspawnable {

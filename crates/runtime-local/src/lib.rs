@@ -2,7 +2,6 @@
 
 mod child;
 mod command;
-mod command_line;
 mod config;
 mod error;
 mod launcher;
@@ -13,4 +12,5 @@ pub use command::{CommandLauncher, STDERR_TAIL_BYTES};
 pub use config::{ChildSpec, LocalOptions, LocalRuntimeBuilder};
 pub use error::{LaunchError, LocalConfigError};
 pub use launcher::{ChildProcess, Exit, Launch, Launcher};
+pub use mainspring_support_process::CommandLineError;
 pub use runtime::LocalRuntime;

@@ -366,7 +366,7 @@ pub(crate) struct HarnessServe {
     /// HARNESS_ADDR says it, and the end of standard input ends it.
     #[arg(long)]
     pub(crate) addr: Option<String>,
-    /// Model that the chat harness asks for.
+    /// Model that the chat and gate harnesses ask for.
     #[arg(long, env = "HARNESS_MODEL", default_value = "")]
     pub(crate) model: String,
 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use mainspring_api::{
-    Bytes, Event, EventSink, ExecutionId, History, HistoryError, Message, ModelProvider,
-    ModelReply, ModelRequest, SessionUid, SinkError, Start, ToolCall, ToolResult, Usage,
-    async_trait,
+    ApprovalRef, ApprovalResult, Bytes, Event, EventSink, ExecutionId, History, HistoryError,
+    Message, ModelProvider, ModelReply, ModelRequest, ResultCode, SessionUid, SinkError, Start,
+    ToolCall, ToolResult, Usage, async_trait,
 };
 use mainspring_harness::EchoModel;
 
@@ -19,7 +19,8 @@ pub(crate) enum Effect {
     Usage(Usage),
 }
 
-/// Answers models with the echo model and tools with an empty result.
+/// Answers models with the echo model, and tools by their name: `missing` is refused,
+/// `parks` waits for approval, `denied` and `failing` fail as they say, others give an empty result.
 #[derive(Debug, Default)]
 pub(crate) struct Sink(Mutex<Vec<Effect>>);
 
@@ -48,10 +49,32 @@ impl EventSink for Sink {
 
     async fn tool_call(&self, call: ToolCall) -> Result<ToolResult, SinkError> {
         self.note(Effect::Tool(call.clone()));
-        if call.tool == "missing" {
-            return Err(SinkError::MissingToolExecutor);
+        let result = ToolResult { id: call.id.clone(), ..ToolResult::default() };
+        match call.tool.as_str() {
+            "missing" => Err(SinkError::MissingToolExecutor),
+            "parks" => Err(SinkError::Parked(ApprovalRef {
+                execution_id: "00000000000000aa".to_owned(),
+                tool_call_id: call.id,
+                request_seq: 3,
+            })),
+            "denied" => Ok(ToolResult {
+                is_error: true,
+                error: "approval denied".to_owned(),
+                code: ResultCode::ApprovalDenied,
+                decision: call.args.map(|args| ApprovalResult {
+                    tool_call_id: call.id,
+                    approved: false,
+                    reason: format!("{:?}", args.keys().collect::<Vec<_>>()),
+                    request_seq: 3,
+                }),
+                ..result
+            }),
+            "failing" => {
+                let error = "exit status 1:\n no such order\n".to_owned();
+                Ok(ToolResult { is_error: true, error, code: ResultCode::ExecutorError, ..result })
+            }
+            _ => Ok(result),
         }
-        Ok(ToolResult { id: call.id, ..ToolResult::default() })
     }
 
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {

@@ -19,7 +19,7 @@ fn wrong_calls_are_refused_by_name() {
         (&["verify", "--session", "sess-000000000000000000000000"], 3, "session_not_found"),
         (&["get", "--session", "a/b"], 2, "invalid session uid"),
         (&["exec", "--input", "x", "--harness", "nope"], 2, "served are: echo"),
-        (&["create", "--harness", "nope"], 2, "served are: chat, echo"),
+        (&["create", "--harness", "nope"], 2, "served are: chat, echo, gate"),
         (&["exec", "--input", "x", "--expected-last-seq", "4"], 6, "conflict"),
         (
             &["exec", "--session", &session, "--input", "x", "--expected-last-seq", "4"],

@@ -35,8 +35,8 @@ fn the_tour_of_the_readme_runs() {
     let mut ran = 0;
     for line in block.lines() {
         let command = line.split('#').next().unwrap().trim();
+        let command = command.replace("tools/", root().join("tools/").to_str().unwrap());
         let script = format!("mainspring() {{ {BINARY} \"$@\"; }}; S={session}; {command}");
-        let script = script.replace("tools/", root().join("tools/").to_str().unwrap());
         let out =
             Command::new("sh").arg("-ec").arg(&script).current_dir(dir.path("")).output().unwrap();
         assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));

@@ -3,12 +3,27 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use crate::error::LocalConfigError;
+/// A command line that does not split into words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandLineError {
+    /// `'` or `"` without its partner.
+    #[error("command line has a quote that is not closed")]
+    OpenQuote,
+    /// A backslash with nothing after it.
+    #[error("command line ends in a backslash")]
+    EndsInBackslash,
+}
 
+/// Splits a command line into words.
+///
 /// Words are parted by white space. `'...'` is literal, in `"..."` a backslash
 /// escapes `"` and `\`, and elsewhere it escapes any character. Nothing is
 /// expanded: a command line from a flag is no shell script.
-pub(crate) fn split(line: &str) -> Result<Vec<String>, LocalConfigError> {
+///
+/// # Errors
+/// [`CommandLineError`], naming the rule.
+pub fn split(line: &str) -> Result<Vec<String>, CommandLineError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut rest = line.chars().peekable();
@@ -25,15 +40,12 @@ pub(crate) fn split(line: &str) -> Result<Vec<String>, LocalConfigError> {
     Ok(words)
 }
 
-const OPEN_QUOTE: LocalConfigError =
-    LocalConfigError::CommandLine { why: "has a quote that is not closed" };
-
 fn single_quoted(
     rest: &mut Peekable<Chars<'_>>,
     word: &mut String,
-) -> Result<(), LocalConfigError> {
+) -> Result<(), CommandLineError> {
     loop {
-        match rest.next().ok_or(OPEN_QUOTE)? {
+        match rest.next().ok_or(CommandLineError::OpenQuote)? {
             '\'' => return Ok(()),
             c => word.push(c),
         }
@@ -43,9 +55,9 @@ fn single_quoted(
 fn double_quoted(
     rest: &mut Peekable<Chars<'_>>,
     word: &mut String,
-) -> Result<(), LocalConfigError> {
+) -> Result<(), CommandLineError> {
     loop {
-        match rest.next().ok_or(OPEN_QUOTE)? {
+        match rest.next().ok_or(CommandLineError::OpenQuote)? {
             '"' => return Ok(()),
             '\\' => match rest.peek() {
                 Some('"' | '\\') => word.extend(rest.next()),
@@ -56,8 +68,8 @@ fn double_quoted(
     }
 }
 
-fn escaped(rest: &mut Peekable<Chars<'_>>) -> Result<char, LocalConfigError> {
-    rest.next().ok_or(LocalConfigError::CommandLine { why: "ends in a backslash" })
+fn escaped(rest: &mut Peekable<Chars<'_>>) -> Result<char, CommandLineError> {
+    rest.next().ok_or(CommandLineError::EndsInBackslash)
 }
 
 #[cfg(test)]
@@ -76,8 +88,9 @@ mod tests {
         ] {
             assert_eq!(split(line).unwrap(), words, "{line}");
         }
-        for bad in ["'a", "\"a", "\"a\\\"", "a\\"] {
-            assert!(matches!(split(bad), Err(LocalConfigError::CommandLine { .. })), "{bad}");
+        for bad in ["'a", "\"a", "\"a\\\""] {
+            assert_eq!(split(bad), Err(CommandLineError::OpenQuote), "{bad}");
         }
+        assert_eq!(split("a\\"), Err(CommandLineError::EndsInBackslash));
     }
 }
