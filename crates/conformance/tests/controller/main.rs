@@ -14,6 +14,7 @@ mod a_live;
 mod b_replay;
 mod c_history;
 mod crash;
+mod crash_tools;
 mod d_evidence;
 mod d_start;
 mod e_cuts;

@@ -14,12 +14,12 @@ use mainspring_controller::{
     Turn, approve, fork,
 };
 use mainspring_eventlog::{
-    EventLog, ImportRecord, ImportRow, KvOptions, KvStore, Level, MemoryEngine, NewRecord,
-    NewSession, SessionRow, StoredRecord, mint_any,
+    EventLog, ImportRecord, ImportRow, KvOptions, KvStore, Level, NewRecord, NewSession,
+    SessionRow, StoredRecord, mint_any,
 };
 use mainspring_store_fjall::FjallConfig;
 use mainspring_store_redb::RedbConfig;
-use mainspring_testkit::{SeededEntropy, read_all, sample, verify_all};
+use mainspring_testkit::{SeededEntropy, SharedMemory, read_all, sample, verify_all};
 use mainspring_transport_grpc::{GrpcConnector, Listener, ServeOptions, serve_harness};
 use tempfile::TempDir;
 
@@ -35,6 +35,7 @@ pub(crate) struct Fixture {
     pub(crate) watcher: Arc<Watcher>,
     /// The executor of every controller here; none unless a case asks for one.
     pub(crate) tools: Option<Arc<TestTools>>,
+    memory: SharedMemory,
     dir: Arc<TempDir>,
     sockets: Arc<AtomicUsize>,
 }
@@ -56,31 +57,36 @@ impl Placed {
     }
 }
 
-/// A folder for the store and the sockets. A fjall store is made with some two
-/// hundred syncs, which no case is about: where the system has a folder in
-/// memory, it lies there.
+/// A folder for the store and the sockets. No case here is about the disk, and
+/// a store is made with up to two hundred syncs: where the system has a folder
+/// in memory, it lies there.
 fn folder(kept: Kept) -> TempDir {
-    let in_memory = (kept == Kept::Fjall).then(|| tempfile::tempdir_in("/dev/shm").ok());
+    let in_memory = (kept != Kept::Memory).then(|| tempfile::tempdir_in("/dev/shm").ok());
     in_memory.flatten().unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
+/// The store of a folder, or of an engine in memory.
+fn open_log(kept: Kept, memory: &SharedMemory, dir: &TempDir) -> Arc<dyn EventLog> {
+    let options = KvOptions::default();
+    match kept {
+        Kept::Memory => Arc::new(KvStore::open(Arc::clone(memory), options).unwrap()),
+        Kept::Redb => {
+            let config = RedbConfig::at(dir.path().join("journal.redb"));
+            Arc::new(mainspring_store_redb::open_store(&config, options).unwrap())
+        }
+        Kept::Fjall => {
+            let config = FjallConfig::at(dir.path().join("journal"));
+            Arc::new(mainspring_store_fjall::open_store(&config, options).unwrap())
+        }
+    }
 }
 
 impl Fixture {
     /// A session without records in a store of its own.
     pub(crate) async fn open(cell: Cell) -> Self {
         let dir = folder(cell.kept);
-        let log: Arc<dyn EventLog> = match cell.kept {
-            Kept::Memory => {
-                Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap())
-            }
-            Kept::Redb => {
-                let config = RedbConfig::at(dir.path().join("journal.redb"));
-                Arc::new(mainspring_store_redb::open_store(&config, KvOptions::default()).unwrap())
-            }
-            Kept::Fjall => {
-                let config = FjallConfig::at(dir.path().join("journal"));
-                Arc::new(mainspring_store_fjall::open_store(&config, KvOptions::default()).unwrap())
-            }
-        };
+        let memory = SharedMemory::default();
+        let log = open_log(cell.kept, &memory, &dir);
         let fixture = Self {
             cell,
             log,
@@ -88,11 +94,26 @@ impl Fixture {
             model: Arc::default(),
             watcher: Arc::default(),
             tools: None,
+            memory,
             dir: Arc::new(dir),
             sockets: Arc::default(),
         };
         mainspring_testkit::create(&*fixture.log, &fixture.uid).await.unwrap();
         fixture
+    }
+
+    /// The same session, its store closed and opened again. It must be the only
+    /// fixture of that store.
+    pub(crate) async fn reopen(self) -> Self {
+        let Self { cell, log, uid, model, watcher, tools, memory, dir, sockets } = self;
+        let old = Arc::downgrade(&log);
+        drop(log);
+        // A task that was left behind may still be giving its handle up.
+        while old.upgrade().is_some() {
+            tokio::task::yield_now().await;
+        }
+        let log = open_log(cell.kept, &memory, &dir);
+        Self { cell, log, uid, model, watcher, tools, memory, dir, sockets }
     }
 
     /// The same session with an executor.
