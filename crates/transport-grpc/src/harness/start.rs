@@ -54,6 +54,7 @@ pub(crate) fn to_frame(
             inputs: start.inputs,
             resume_from_seq: start.resume_from_seq,
             model: start.model,
+            history_head: 0,
         })),
     };
     let mut frame = v1::ControllerFrame::try_from(frame).map_err(unsendable)?;
