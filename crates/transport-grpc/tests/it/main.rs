@@ -6,6 +6,7 @@ mod gate_vectors;
 mod harness_bridge;
 mod harness_client;
 mod harness_server;
+mod operations;
 mod park_handoff;
 mod raw;
 mod script;
