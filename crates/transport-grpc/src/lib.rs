@@ -5,6 +5,8 @@
 //!   know where it is. What has no method in `agentsessions.v1` goes through
 //!   `mainspring.v1.Operations` beside it ([`OperationsServer`]).
 //! - [`HarnessServer`] serves any `api::Harness`; [`GrpcConnector`] reaches one.
+//!   Where both are ours they agree on [`HarnessExtensions`]; with any other
+//!   peer the plain contract holds.
 //! - [`Listener`], [`serve`] and [`serve_harness`] put them on TCP or a unix
 //!   socket, with the health service and (for sessions) reflection.
 //!
@@ -41,7 +43,7 @@ mod sessions;
 mod status;
 
 pub use address::{AddressError, PeerAddress};
-pub use harness::{GrpcConnector, GrpcHarness, HarnessServer};
+pub use harness::{GrpcConnector, GrpcHarness, HarnessExtensions, HarnessServer};
 pub use listen::{Listener, ServeError};
 pub use options::{LinkOptions, MESSAGE_BYTES_MAX};
 pub use serve::{ServeOptions, serve, serve_harness, serve_when};

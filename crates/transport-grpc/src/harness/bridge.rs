@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use mainspring_api::{
     ApprovalRef, CancelReason, EndState, Event, EventBody, EventSink, ExecutionId, HarnessEnd,
-    HarnessError, Mediation, Message, ModelCall, ModelRequest, Part, Signal, SinkError, ToolCall,
+    HarnessError, History, Mediation, Message, ModelCall, ModelRequest, Part, Signal, SinkError,
+    ToolCall,
 };
-use mainspring_wire::{ControllerFrame, Frame, ModelResult, v1};
+use mainspring_wire::{ControllerFrame, Frame, HistoryRequest, ModelResult, WireError, v1};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
 
 use crate::harness::client::failure;
+use crate::harness::extensions::Agreement;
+use crate::harness::failure::{self as failures, Called};
+use crate::harness::history;
 
 /// How long a harness may take to stop after a `cancel` frame, and to close
 /// its stream after its end.
@@ -22,13 +26,28 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 /// How long a harness may take to unwind after a `park` frame.
 const PARK_GRACE: Duration = Duration::from_secs(30);
 
+/// What a page costs in its frame beside its events: two tags, two lengths, its
+/// position and its end.
+const PAGE_FRAMING: usize = 32;
+
 pub(crate) struct Bridge {
     session: String,
     execution_id: ExecutionId,
     to_harness: Option<mpsc::Sender<v1::ControllerFrame>>,
     sink: Arc<dyn EventSink>,
     cancel: Signal<CancelReason>,
-    message_bytes_max: usize,
+    terms: Terms,
+    /// The last failed call that was answered, as an agent says it that does
+    /// not handle it.
+    answered: Option<(String, SinkError)>,
+}
+
+/// What holds for this stream.
+pub(crate) struct Terms {
+    pub(crate) message_bytes_max: usize,
+    pub(crate) agreed: Agreement,
+    /// Every event before this execution.
+    pub(crate) history: Arc<dyn History>,
 }
 
 fn protocol(rule: impl Into<String>) -> HarnessError {
@@ -41,7 +60,7 @@ impl Bridge {
         to_harness: mpsc::Sender<v1::ControllerFrame>,
         sink: Arc<dyn EventSink>,
         cancel: Signal<CancelReason>,
-        message_bytes_max: usize,
+        terms: Terms,
     ) -> Self {
         Self {
             session,
@@ -49,7 +68,8 @@ impl Bridge {
             to_harness: Some(to_harness),
             sink,
             cancel,
-            message_bytes_max,
+            terms,
+            answered: None,
         }
     }
 
@@ -66,7 +86,13 @@ impl Bridge {
             opened = &mut opening => Ok(opened),
         };
         let mut events = match opened {
-            Ok(opened) => opened.map_err(|status| failure(&status))?.into_inner(),
+            Ok(opened) => {
+                let opened = opened.map_err(|status| failure(&status))?;
+                self.terms.agreed.check(opened.metadata()).map_err(|rule| {
+                    HarnessError::DescriptorMismatch { message: rule.to_owned() }
+                })?;
+                opened.into_inner()
+            }
             Err(reason) => {
                 let closing = async {
                     if let Ok(opened) = opening.await {
@@ -102,7 +128,11 @@ impl Bridge {
             let Some(event) = self.next(events).await? else {
                 return Err(protocol("harness closed without END"));
             };
-            match self.handle(event).await? {
+            if let Some(request) = HistoryRequest::of(&event).map_err(unreadable)? {
+                self.history(request).await?;
+                continue;
+            }
+            match self.handle(read(event)?).await? {
                 ControlFlow::Continue(()) => {}
                 ControlFlow::Break(Finish::Ended) => return self.close(events).await,
                 ControlFlow::Break(Finish::Parked(park)) => {
@@ -115,7 +145,10 @@ impl Bridge {
 
     /// The next event, checked to be of this execution. A cancellation that
     /// came first wins.
-    async fn next(&self, events: &mut Streaming<v1::Event>) -> Result<Option<Event>, HarnessError> {
+    async fn next(
+        &self,
+        events: &mut Streaming<v1::Event>,
+    ) -> Result<Option<v1::Event>, HarnessError> {
         let message = tokio::select! {
             biased;
             reason = self.cancel.wait() => return Err(SinkError::Canceled(reason).into()),
@@ -127,8 +160,31 @@ impl Bridge {
         if message.execution_id != self.execution_id.as_str() {
             return Err(protocol("event of another execution"));
         }
-        let event = Event::try_from(message).map_err(|error| protocol(error.to_string()))?;
-        Ok(Some(event))
+        Ok(Some(message))
+    }
+
+    /// Answers with a page, which is all of the history that is held here.
+    async fn history(&self, request: HistoryRequest) -> Result<(), HarnessError> {
+        if !self.terms.agreed.extensions.history_range {
+            return Err(protocol("history was asked for by range, which was not agreed on"));
+        }
+        let mut frame = v1::ControllerFrame {
+            session: self.session.clone(),
+            execution_id: self.execution_id.to_string(),
+            frame: None,
+        };
+        let room = self.terms.message_bytes_max.saturating_sub(frame.encoded_len() + PAGE_FRAMING);
+        let page = tokio::select! {
+            biased;
+            reason = self.cancel.wait() => return Err(SinkError::Canceled(reason).into()),
+            page = history::page(&*self.terms.history, request, room) => page?,
+        };
+        frame.frame = Some(v1::controller_frame::Frame::HistoryPage(page));
+        tokio::select! {
+            biased;
+            reason = self.cancel.wait() => Err(SinkError::Canceled(reason).into()),
+            sent = self.send_frame(frame) => sent,
+        }
     }
 
     async fn handle(&mut self, event: Event) -> Result<ControlFlow<Finish>, HarnessError> {
@@ -142,7 +198,7 @@ impl Bridge {
             EventBody::ToolCall(Some(call)) => return self.tool(call).await,
             EventBody::ToolResult(Some(result)) => self.sink.report(result).await?,
             EventBody::Usage(Some(usage)) => self.sink.usage(usage).await?,
-            EventBody::End(Some(end)) => return ended(end),
+            EventBody::End(Some(end)) => return self.ended(end),
             EventBody::ModelCall(None)
             | EventBody::Output(None)
             | EventBody::ToolCall(None)
@@ -176,7 +232,10 @@ impl Bridge {
             tools: call.tools,
             tool_choice: call.tool_choice,
         };
-        let reply = self.sink.model(request).await?;
+        let reply = match self.sink.model(request).await {
+            Ok(reply) => reply,
+            Err(error) => return self.fail(call.id, error, Called::Model).await,
+        };
         let result = ModelResult { model_call_id: call.id, reply };
         self.send(Frame::Model(Box::new(result))).await
     }
@@ -187,19 +246,62 @@ impl Bridge {
         {
             return Err(protocol("gated tool call without a session or an id"));
         }
+        let called = match call.mediation {
+            Mediation::RequiresApproval => Called::Gate,
+            _ => Called::Tool,
+        };
+        let id = call.id.clone();
         let mut result = match self.sink.tool_call(call).await {
             Ok(result) => result,
             Err(SinkError::Parked(park)) => {
                 self.send(Frame::Park(park.clone())).await?;
                 return Ok(ControlFlow::Break(Finish::Parked(park)));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                self.fail(id, error, called).await?;
+                return Ok(ControlFlow::Continue(()));
+            }
         };
         if let Some(decision) = result.decision.take() {
             self.send(Frame::Approval(decision)).await?;
         }
         self.send(Frame::Tool(Box::new(result))).await?;
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Answers a failed call that the harness may handle; any other failure
+    /// ends the stream.
+    async fn fail(
+        &mut self,
+        call_id: String,
+        error: SinkError,
+        called: Called,
+    ) -> Result<(), HarnessError> {
+        let answered = self.terms.agreed.extensions.failure_replies;
+        if !answered || !failures::is_handleable(&error, called) {
+            return Err(error.into());
+        }
+        let failure = failures::to_frame(call_id, &error);
+        self.answered = Some((failures::unhandled_text(&failure, called), error));
+        self.send(Frame::Failure(failure)).await
+    }
+
+    /// A harness that fails with the very words of a failed call did not handle
+    /// it: then the turn fails with that error itself, as in process.
+    fn ended(&mut self, end: HarnessEnd) -> Result<ControlFlow<Finish>, HarnessError> {
+        if end.end_state() == Some(EndState::Completed) {
+            return Ok(ControlFlow::Break(Finish::Ended));
+        }
+        let description = end.error.map(|error| error.description).unwrap_or_default();
+        match self.answered.take() {
+            Some((text, error)) if text == description => return Err(error.into()),
+            _ => {}
+        }
+        Err(HarnessError::failed(if description.is_empty() {
+            format!("harness ended with state {:?}", end.state)
+        } else {
+            description
+        }))
     }
 
     /// A park is handed off by exactly its acknowledgement and a clean end.
@@ -211,7 +313,7 @@ impl Bridge {
         let handing_off = async {
             let acknowledged = match self.next(events).await? {
                 None => return Err(protocol("harness closed without acknowledging the park")),
-                Some(event) => event,
+                Some(event) => read(event)?,
             };
             if acknowledged.body != EventBody::Parked(Some(park.clone())) {
                 return Err(protocol(format!(
@@ -223,7 +325,7 @@ impl Bridge {
                 None => Ok(()),
                 Some(event) => Err(protocol(format!(
                     "{} after the acknowledgement of the park",
-                    event.kind().name()
+                    event.kind().as_str_name()
                 ))),
             }
         };
@@ -260,11 +362,15 @@ impl Bridge {
             frame,
         })
         .map_err(|error| protocol(format!("frame cannot be sent: {error}")))?;
+        self.send_frame(frame).await
+    }
+
+    async fn send_frame(&self, frame: v1::ControllerFrame) -> Result<(), HarnessError> {
         let bytes = frame.encoded_len();
-        if bytes > self.message_bytes_max {
+        let bytes_max = self.terms.message_bytes_max;
+        if bytes > bytes_max {
             return Err(protocol(format!(
-                "frame of {bytes} bytes, the harness connection takes {}",
-                self.message_bytes_max
+                "frame of {bytes} bytes, the harness connection takes {bytes_max}"
             )));
         }
         let Some(to_harness) = &self.to_harness else {
@@ -282,16 +388,26 @@ enum Finish {
     Parked(ApprovalRef),
 }
 
-fn ended(end: HarnessEnd) -> Result<ControlFlow<Finish>, HarnessError> {
-    if end.end_state() == Some(EndState::Completed) {
-        return Ok(ControlFlow::Break(Finish::Ended));
+fn unreadable(error: WireError) -> HarnessError {
+    protocol(error.to_string())
+}
+
+/// The event, or why it is none. What a report says about a receipt is judged
+/// as such, also when this side could not hold it.
+fn read(message: v1::Event) -> Result<Event, HarnessError> {
+    if let Some(v1::event::Body::Result(result)) = &message.body
+        && forges_receipt(result)
+    {
+        return Err(SinkError::ApprovalReceiptReport.into());
     }
-    let description = end.error.map(|error| error.description).unwrap_or_default();
-    Err(HarnessError::failed(if description.is_empty() {
-        format!("harness ended with state {:?}", end.state)
-    } else {
-        description
-    }))
+    Event::try_from(message).map_err(unreadable)
+}
+
+/// Receipt fields that no host has ever set. The controller judges the others.
+fn forges_receipt(result: &v1::ToolResult) -> bool {
+    v1::tool_result::Code::try_from(result.code).is_err()
+        || result.approval_request_seq < 0
+        || result.approval_decision_seq < 0
 }
 
 /// The text of an output. Parts that would be lost fail the turn by name.

@@ -14,9 +14,12 @@ use mainspring_wire::v1::harness_server as generated;
 use mainspring_wire::{ControllerFrame, Frame, v1};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::call::{CallLog, RpcKind};
+use crate::harness::extensions::{self, HarnessExtensions};
+use crate::harness::history::RemoteHistory;
 use crate::harness::link::{LinkError, Stop};
 use crate::harness::remote_sink::{Inbound, Outbound, RemoteSink};
 use crate::harness::start;
@@ -65,6 +68,34 @@ impl HarnessServer {
     }
 }
 
+/// What holds for one stream.
+struct Terms {
+    agreed: HarnessExtensions,
+    /// Of the harness that takes the turn, if the host asks who that is.
+    digest: Option<String>,
+}
+
+impl HarnessServer {
+    /// What the host asks for. An extension that is not offered here is refused
+    /// by name, because the host would go by it.
+    async fn terms(&self, metadata: &MetadataMap) -> Result<Terms, Status> {
+        let offered = self.options.harness_extensions;
+        let agreed = HarnessExtensions::asked_for(metadata, offered).map_err(|name| {
+            let text =
+                format!("{}: this harness does not offer {name}", metadata::HARNESS_EXTENSIONS);
+            to_status(&SessionsError::new(Condition::FailedPrecondition, text))
+        })?;
+        let digest = if agreed.descriptor_digest {
+            // Asked again: another process may have answered Describe.
+            let descriptor = self.harness.describe().await.map_err(|error| status_of(&error))?;
+            Some(extensions::digest(&descriptor.into()))
+        } else {
+            None
+        };
+        Ok(Terms { agreed, digest })
+    }
+}
+
 // Keeps the generated trait out of the public type.
 struct Rpc(HarnessServer);
 
@@ -79,7 +110,9 @@ impl generated::Harness for Rpc {
         match self.0.harness.describe().await {
             Ok(descriptor) => {
                 log.finish(tonic::Code::Ok);
-                Ok(Response::new(descriptor.into()))
+                let mut response = Response::new(descriptor.into());
+                self.0.options.harness_extensions.write(response.metadata_mut());
+                Ok(response)
             }
             Err(error) => {
                 let status = status_of(&error);
@@ -97,11 +130,18 @@ impl generated::Harness for Rpc {
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
         let log = CallLog::start(CONNECT, RpcKind::Stream, id, "");
+        let terms = match self.0.terms(request.metadata()).await {
+            Ok(terms) => terms,
+            Err(status) => {
+                log.finish(status.code());
+                return Err(status);
+            }
+        };
         let (out, events) = mpsc::channel(1);
         let server = self.0.clone();
         // Its own task, so that a busy harness does not hold up the connection.
         let task = tokio::spawn(async move {
-            match execute(&server, request.into_inner(), &out).await {
+            match execute(&server, terms.agreed, request.into_inner(), &out).await {
                 Ok(()) => log.finish(tonic::Code::Ok),
                 Err(status) => {
                     log.finish(status.code());
@@ -111,9 +151,15 @@ impl generated::Harness for Rpc {
             }
         });
         let state = (events, AbortOnDrop(task));
-        Ok(Response::new(Box::pin(stream::unfold(state, async |(mut events, task)| {
+        let events = stream::unfold(state, async |(mut events, task)| {
             Some((events.recv().await?, (events, task)))
-        }))))
+        });
+        // The headers go out at once, before there is an event.
+        let mut response = Response::new(Box::pin(events) as Self::ConnectStream);
+        if let Some(digest) = terms.digest {
+            extensions::show(&digest, response.metadata_mut());
+        }
+        Ok(response)
     }
 }
 
@@ -128,6 +174,7 @@ impl Drop for AbortOnDrop {
 
 async fn execute(
     server: &HarnessServer,
+    agreed: HarnessExtensions,
     mut frames: Streaming<v1::ControllerFrame>,
     out: &mpsc::Sender<Outbound>,
 ) -> Result<(), Status> {
@@ -135,7 +182,8 @@ async fn execute(
         .message()
         .await?
         .ok_or_else(|| protocol_status(&LinkError::protocol("stream closed before start")))?;
-    let start = start::from_frame(first).map_err(|error| protocol_status(&error))?;
+    let (mut start, history_len) =
+        start::from_frame(first, agreed).map_err(|error| protocol_status(&error))?;
     let execution_id = start.execution_id.clone();
     let stop = Signal::default();
     let (replies_in, replies) = mpsc::channel(REPLIES_MAX);
@@ -143,9 +191,12 @@ async fn execute(
         (start::session_text(start.session.as_ref()), execution_id.clone()),
         (out.clone(), replies),
         stop.clone(),
-        Arc::clone(&server.options.entropy),
-        server.options.message_bytes_max,
+        &server.options,
+        agreed,
     ));
+    if agreed.history_range {
+        start.history = Arc::new(RemoteHistory::new(history_len, Arc::clone(&sink)));
+    }
 
     let run = server.harness.run(start, Arc::clone(&sink) as Arc<_>);
     let result = tokio::select! {
