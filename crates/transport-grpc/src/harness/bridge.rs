@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use mainspring_api::{
     ApprovalRef, CancelReason, EndState, Event, EventBody, EventSink, ExecutionId, HarnessEnd,
-    HarnessError, History, Mediation, Message, ModelCall, ModelRequest, Part, Signal, SinkError,
-    ToolCall,
+    HarnessError, History, Mediation, ModelCall, ModelRequest, Signal, SinkError, ToolCall,
 };
-use mainspring_wire::{ControllerFrame, Frame, HistoryRequest, ModelResult, WireError, v1};
+use mainspring_wire::{ControllerFrame, Frame, HistoryRequest, ModelResult, v1};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
 
 use crate::harness::client::failure;
+use crate::harness::event::{protocol, read, text_only, unreadable};
 use crate::harness::extensions::Agreement;
 use crate::harness::failure::{self as failures, Called};
 use crate::harness::history;
@@ -48,10 +48,6 @@ pub(crate) struct Terms {
     pub(crate) agreed: Agreement,
     /// Every event before this execution.
     pub(crate) history: Arc<dyn History>,
-}
-
-fn protocol(rule: impl Into<String>) -> HarnessError {
-    HarnessError::Protocol { message: rule.into() }
 }
 
 impl Bridge {
@@ -174,17 +170,10 @@ impl Bridge {
             frame: None,
         };
         let room = self.terms.message_bytes_max.saturating_sub(frame.encoded_len() + PAGE_FRAMING);
-        let page = tokio::select! {
-            biased;
-            reason = self.cancel.wait() => return Err(SinkError::Canceled(reason).into()),
-            page = history::page(&*self.terms.history, request, room) => page?,
-        };
+        let page = history::page(&*self.terms.history, request, room);
+        let page = self.unless_cancelled(page).await?;
         frame.frame = Some(v1::controller_frame::Frame::HistoryPage(page));
-        tokio::select! {
-            biased;
-            reason = self.cancel.wait() => Err(SinkError::Canceled(reason).into()),
-            sent = self.send_frame(frame) => sent,
-        }
+        self.unless_cancelled(self.send_frame(frame)).await
     }
 
     async fn handle(&mut self, event: Event) -> Result<ControlFlow<Finish>, HarnessError> {
@@ -347,11 +336,18 @@ impl Bridge {
         }
     }
 
-    async fn send(&mut self, frame: Frame) -> Result<(), HarnessError> {
+    async fn send(&self, frame: Frame) -> Result<(), HarnessError> {
+        self.unless_cancelled(self.send_anyway(frame)).await
+    }
+
+    async fn unless_cancelled<T>(
+        &self,
+        work: impl Future<Output = Result<T, HarnessError>>,
+    ) -> Result<T, HarnessError> {
         tokio::select! {
             biased;
             reason = self.cancel.wait() => Err(SinkError::Canceled(reason).into()),
-            sent = self.send_anyway(frame) => sent,
+            done = work => done,
         }
     }
 
@@ -386,45 +382,6 @@ impl Bridge {
 enum Finish {
     Ended,
     Parked(ApprovalRef),
-}
-
-fn unreadable(error: WireError) -> HarnessError {
-    protocol(error.to_string())
-}
-
-/// The event, or why it is none. What a report says about a receipt is judged
-/// as such, also when this side could not hold it.
-fn read(message: v1::Event) -> Result<Event, HarnessError> {
-    if let Some(v1::event::Body::Result(result)) = &message.body
-        && forges_receipt(result)
-    {
-        return Err(SinkError::ApprovalReceiptReport.into());
-    }
-    Event::try_from(message).map_err(unreadable)
-}
-
-/// Receipt fields that no host has ever set. The controller judges the others.
-fn forges_receipt(result: &v1::ToolResult) -> bool {
-    v1::tool_result::Code::try_from(result.code).is_err()
-        || result.approval_request_seq < 0
-        || result.approval_decision_seq < 0
-}
-
-/// The text of an output. Parts that would be lost fail the turn by name.
-fn text_only(message: &Message) -> Result<String, HarnessError> {
-    let other = message.parts.iter().find_map(|part| match part {
-        Part::Text(_) => None,
-        Part::Empty => Some("an empty"),
-        Part::File(_) => Some("a file"),
-        Part::Data(_) => Some("a data"),
-        Part::Reasoning(_) => Some("a reasoning"),
-        Part::ToolCall(_) => Some("a tool call"),
-        Part::ToolResult(_) => Some("a tool result"),
-    });
-    match other {
-        None => Ok(message.plain_text()),
-        Some(part) => Err(protocol(format!("output has {part} part; only text can be recorded"))),
-    }
 }
 
 async fn drain(events: &mut Streaming<v1::Event>) {

@@ -9,6 +9,7 @@ use mainspring_api::{
 use mainspring_wire::{HistoryRequest, v1};
 use prost::Message as _;
 
+use crate::harness::event::protocol;
 use crate::harness::link::LinkError;
 use crate::harness::remote_sink::RemoteSink;
 
@@ -18,10 +19,6 @@ pub(crate) const PAGE_EVENTS_MAX: usize = 256;
 /// Bytes of a page beyond its first event, so that neither side holds more of a
 /// long history than it works on.
 const PAGE_BYTES_MAX: usize = 1 << 20;
-
-fn protocol(rule: impl Into<String>) -> HarnessError {
-    HarnessError::Protocol { message: rule.into() }
-}
 
 /// Reads the page that was asked for. It has at least one event; `room` is what
 /// the message leaves for its events.

@@ -3,6 +3,7 @@
 mod bridge;
 mod client;
 mod connector;
+mod event;
 mod extensions;
 mod failure;
 mod gate;

@@ -1,7 +1,7 @@
 //! Serves `api::Harness` as `agentsessions.v1.Harness`.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream;
@@ -43,6 +43,8 @@ const HALF_CLOSED_MAX: Duration = Duration::from_secs(2);
 pub struct HarnessServer {
     harness: Arc<dyn Harness>,
     options: LinkOptions,
+    /// Digest of the descriptor that was answered last.
+    digest: Arc<Mutex<Option<String>>>,
 }
 
 impl fmt::Debug for HarnessServer {
@@ -55,7 +57,7 @@ impl HarnessServer {
     /// A server of `harness`.
     #[must_use]
     pub fn new(harness: Arc<dyn Harness>, options: LinkOptions) -> Self {
-        Self { harness, options }
+        Self { harness, options, digest: Arc::default() }
     }
 
     /// The tower service, for a router that serves others beside it.
@@ -75,7 +77,18 @@ struct Terms {
     digest: Option<String>,
 }
 
+fn lock(digest: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
+    digest.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl HarnessServer {
+    /// Asks the harness who it is, and keeps the digest of that.
+    async fn describe(&self) -> Result<v1::HarnessDescriptor, HarnessError> {
+        let descriptor = self.harness.describe().await?.into();
+        *lock(&self.digest) = Some(extensions::digest(&descriptor));
+        Ok(descriptor)
+    }
+
     /// What the host asks for. An extension that is not offered here is refused
     /// by name, because the host would go by it.
     async fn terms(&self, metadata: &MetadataMap) -> Result<Terms, Status> {
@@ -85,13 +98,15 @@ impl HarnessServer {
                 format!("{}: this harness does not offer {name}", metadata::HARNESS_EXTENSIONS);
             to_status(&SessionsError::new(Condition::FailedPrecondition, text))
         })?;
-        let digest = if agreed.descriptor_digest {
-            // Asked again: another process may have answered Describe.
-            let descriptor = self.harness.describe().await.map_err(|error| status_of(&error))?;
-            Some(extensions::digest(&descriptor.into()))
-        } else {
-            None
-        };
+        if !agreed.descriptor_digest {
+            return Ok(Terms { agreed, digest: None });
+        }
+        let mut digest = lock(&self.digest).clone();
+        if digest.is_none() {
+            // Another process answered Describe.
+            self.describe().await.map_err(|error| status_of(&error))?;
+            digest.clone_from(&lock(&self.digest));
+        }
         Ok(Terms { agreed, digest })
     }
 }
@@ -107,10 +122,10 @@ impl generated::Harness for Rpc {
     ) -> Result<Response<v1::HarnessDescriptor>, Status> {
         let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
         let log = CallLog::start(DESCRIBE, RpcKind::Unary, id, "");
-        match self.0.harness.describe().await {
+        match self.0.describe().await {
             Ok(descriptor) => {
                 log.finish(tonic::Code::Ok);
-                let mut response = Response::new(descriptor.into());
+                let mut response = Response::new(descriptor);
                 self.0.options.harness_extensions.write(response.metadata_mut());
                 Ok(response)
             }

@@ -1,6 +1,7 @@
 //! What is agreed on beside the contract, and that nothing is without it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mainspring_api::{
     Descriptor, Event, EventBody, EventSink, Harness, HarnessConnection, HarnessError, History,
@@ -280,6 +281,42 @@ async fn another_harness_at_the_same_address_gets_no_turn() {
         connection.close().await.unwrap();
         running.stop().await.unwrap();
     }
+}
+
+/// Counts how often it is asked who it is.
+#[derive(Debug, Default)]
+struct Asked(AtomicUsize);
+
+#[async_trait]
+impl Harness for Asked {
+    async fn describe(&self) -> Result<Descriptor, HarnessError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(descriptor())
+    }
+
+    async fn run(&self, _: Start, _: Arc<dyn EventSink>) -> Result<(), HarnessError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn showing_a_digest_asks_the_harness_no_second_time() {
+    let asked = Arc::new(Asked::default());
+    let running = Running::harness(Over::Unix, asked.clone()).await;
+    let connection = admitted(&running.address).await;
+    let harness = connection.harness();
+    for _ in 0..2 {
+        harness.run(start(), Arc::new(Recorder::default())).await.unwrap();
+    }
+    assert_eq!(asked.0.load(Ordering::Relaxed), 1);
+
+    // Another process of the same harness was never asked, and asks itself.
+    let another = Arc::new(Asked::default());
+    let _running = running.replace(another.clone()).await;
+    for _ in 0..2 {
+        harness.run(start(), Arc::new(Recorder::default())).await.unwrap();
+    }
+    assert_eq!(another.0.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
