@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
 
 use crate::harness::client::failure;
-use crate::harness::event::{protocol, read, text_only, unreadable};
+use crate::harness::event::{protocol, read, refused_there, text_only, unreadable};
 use crate::harness::extensions::Agreement;
 use crate::harness::failure::{self as failures, Called};
 use crate::harness::history;
@@ -134,6 +134,9 @@ impl Bridge {
                 ControlFlow::Break(Finish::Parked(park)) => {
                     self.hand_off(events, &park).await?;
                     return Err(SinkError::Parked(park).into());
+                }
+                ControlFlow::Break(Finish::Failed(error)) => {
+                    return Err(self.refusal(events).await.map_or(error, HarnessError::Sink));
                 }
             }
         }
@@ -286,11 +289,22 @@ impl Bridge {
             Some((text, error)) if text == description => return Err(error.into()),
             _ => {}
         }
-        Err(HarnessError::failed(if description.is_empty() {
+        let failed = HarnessError::failed(if description.is_empty() {
             format!("harness ended with state {:?}", end.state)
         } else {
             description
-        }))
+        });
+        Ok(ControlFlow::Break(Finish::Failed(failed)))
+    }
+
+    /// What the harness's side of the bridge refused, if that is why it failed.
+    /// The status behind the end says so.
+    async fn refusal(&mut self, events: &mut Streaming<v1::Event>) -> Option<SinkError> {
+        self.to_harness = None;
+        match tokio::time::timeout(CLOSE_GRACE, events.message()).await {
+            Ok(Err(status)) => refused_there(&status),
+            _ => None,
+        }
     }
 
     /// A park is handed off by exactly its acknowledgement and a clean end.
@@ -378,9 +392,10 @@ impl Bridge {
     }
 }
 
-/// How a conversation finishes without a failure.
+/// How a conversation finishes.
 enum Finish {
     Ended,
+    Failed(HarnessError),
     Parked(ApprovalRef),
 }
 

@@ -1,7 +1,10 @@
 //! What a harness says, as far as it is judged before the sink sees it.
 
-use mainspring_api::{Event, HarnessError, Message, Part, SinkError};
+use mainspring_api::{Condition, Event, HarnessError, Message, Part, SinkError};
 use mainspring_wire::{WireError, v1};
+use tonic::Status;
+
+use crate::status::{Effect, from_status};
 
 pub(crate) fn protocol(rule: impl Into<String>) -> HarnessError {
     HarnessError::Protocol { message: rule.into() }
@@ -27,6 +30,21 @@ fn forges_receipt(result: &v1::ToolResult) -> bool {
     v1::tool_result::Code::try_from(result.code).is_err()
         || result.approval_request_seq < 0
         || result.approval_decision_seq < 0
+}
+
+/// The error of a call that never came here, because the harness's side refused
+/// it for the host. In process it would be this one; no other is taken from a
+/// status, because no other is decided there.
+pub(crate) fn refused_there(status: &Status) -> Option<SinkError> {
+    match from_status(status, Effect::Write).condition() {
+        Condition::ApprovalReceiptReport => Some(SinkError::ApprovalReceiptReport),
+        Condition::InvalidToolArgs => Some(SinkError::InvalidToolArgs),
+        Condition::MissingSessionUid => Some(SinkError::MissingSessionUid),
+        Condition::InvalidApprovalCall => {
+            Some(SinkError::InvalidApprovalCall("the harness refused it"))
+        }
+        _ => None,
+    }
 }
 
 /// The text of an output. Parts that would be lost fail the turn by name.

@@ -251,7 +251,7 @@ async fn what_this_side_refuses_for_the_host_does_not_stick_either() {
     let connection = admitted(&running.address).await;
     let sink = Arc::new(Recorder::default());
     let run = connection.harness().run(start(), Arc::clone(&sink) as Arc<_>).await;
-    assert!(matches!(run, Err(HarnessError::Failed { .. })), "{run:?}");
+    assert!(matches!(run, Err(HarnessError::Sink(SinkError::InvalidToolArgs))), "{run:?}");
     assert_eq!(sink.calls(), ["(\"output\", \"went on\")"]);
 
     let script = Script::new(async |_, sink: Arc<dyn EventSink>| {
@@ -262,9 +262,16 @@ async fn what_this_side_refuses_for_the_host_does_not_stick_either() {
         Ok(())
     });
     let running = Running::harness(Over::Unix, script).await;
-    let connection = admitted(&running.address).await;
-    let run = connection.harness().run(start(), Arc::new(Recorder::default())).await;
-    run.unwrap_err();
+    // The turn fails as it would in process, agreed on or not.
+    for connection in [connect(&running.address).await, admitted(&running.address).await] {
+        let sink = Arc::new(Recorder::default());
+        let run = connection.harness().run(start(), Arc::clone(&sink) as Arc<_>).await;
+        assert!(
+            matches!(run, Err(HarnessError::Sink(SinkError::ApprovalReceiptReport))),
+            "{run:?}"
+        );
+        assert!(sink.calls().is_empty());
+    }
 }
 
 /// A harness that asks a model once and says what it got, in an output.
