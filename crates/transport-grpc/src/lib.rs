@@ -2,8 +2,11 @@
 //!
 //! - [`SessionsServer`] serves any `api::Sessions`; [`RemoteSessions`] is one
 //!   on another host, so that whoever holds an `Arc<dyn Sessions>` need not
-//!   know where it is.
+//!   know where it is. What has no method in `agentsessions.v1` goes through
+//!   `mainspring.v1.Operations` beside it ([`OperationsServer`]).
 //! - [`HarnessServer`] serves any `api::Harness`; [`GrpcConnector`] reaches one.
+//!   Where both are ours they agree on [`HarnessExtensions`]; with any other
+//!   peer the plain contract holds.
 //! - [`Listener`], [`serve`] and [`serve_harness`] put them on TCP or a unix
 //!   socket, with the health service and (for sessions) reflection.
 //!
@@ -40,9 +43,9 @@ mod sessions;
 mod status;
 
 pub use address::{AddressError, PeerAddress};
-pub use harness::{GrpcConnector, GrpcHarness, HarnessServer};
+pub use harness::{GrpcConnector, GrpcHarness, HarnessExtensions, HarnessServer};
 pub use listen::{Listener, ServeError};
 pub use options::{LinkOptions, MESSAGE_BYTES_MAX};
 pub use serve::{ServeOptions, serve, serve_harness, serve_when};
-pub use sessions::{RemoteSessions, SessionsServer};
+pub use sessions::{OperationsServer, RemoteSessions, SessionsServer};
 pub use status::{ERROR_DOMAIN, Effect, code_of, condition_of, from_status, to_status};

@@ -24,6 +24,12 @@ pub const VERIFY: &str = "x-verify";
 /// `1` sends the notes of records.
 pub const NOTES: &str = "x-notes";
 
+/// Extensions of the Harness service: on Describe's answer those that the
+/// harness offers, on Connect those that the host uses.
+pub const HARNESS_EXTENSIONS: &str = "x-mainspring-harness";
+/// SHA-256 of the harness's descriptor, in hex; on Connect's answer.
+pub const DESCRIPTOR_DIGEST: &str = "x-mainspring-descriptor-digest";
+
 /// Options that change what a call does. One that the method does not take is
 /// refused, because ignoring it would do something else than was asked for.
 const CALL_OPTIONS: [&str; 5] =

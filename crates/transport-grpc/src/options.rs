@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use mainspring_api::{Entropy, OsEntropy};
 
+use crate::harness::HarnessExtensions;
+
 /// The default of [`LinkOptions::message_bytes_max`].
 ///
-/// Plain gRPC takes 4 MiB, but a turn's start carries the whole history.
+/// Plain gRPC takes 4 MiB, but a turn's start carries the whole history, unless
+/// `history-range` was agreed on.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Bounds and intervals of a connection.
@@ -29,6 +32,9 @@ pub struct LinkOptions {
     pub keep_alive_timeout: Duration,
     /// How long connecting may take. Default 20 s.
     pub connect_timeout: Duration,
+    /// What a harness offers and a host uses beyond `agentsessions.v1`. Default
+    /// all; with none of them only the plain contract is spoken.
+    pub harness_extensions: HarnessExtensions,
     /// Where ids come from.
     pub entropy: Arc<dyn Entropy>,
 }
@@ -41,6 +47,7 @@ impl Default for LinkOptions {
             harness_keep_alive_interval: Some(Duration::from_secs(310)),
             keep_alive_timeout: Duration::from_secs(20),
             connect_timeout: Duration::from_secs(20),
+            harness_extensions: HarnessExtensions::ALL,
             entropy: Arc::new(OsEntropy),
         }
     }

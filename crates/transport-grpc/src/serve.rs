@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use mainspring_api::{Harness, Sessions, Signal};
-use mainspring_wire::{FILE_DESCRIPTOR_SET, v1};
+use mainspring_wire::{FILE_DESCRIPTOR_SET, operations_v1, v1};
 use tonic::service::{Routes, RoutesBuilder};
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -15,7 +15,7 @@ use crate::harness::HarnessServer;
 use crate::incoming::connections;
 use crate::listen::{Listener, ServeError};
 use crate::options::LinkOptions;
-use crate::sessions::SessionsServer;
+use crate::sessions::{OperationsServer, SessionsServer};
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -34,8 +34,9 @@ impl Default for ServeOptions {
     }
 }
 
-/// Serves `sessions`, the health service and reflection until `shutdown`
-/// resolves, then lets running calls end.
+/// Serves `sessions` (as `agentsessions.v1.Sessions` and, for what that has no
+/// method for, as `mainspring.v1.Operations`), the health service and
+/// reflection until `shutdown` resolves, then lets running calls end.
 ///
 /// # Errors
 /// - [`ServeError::DrainTimeout`] when calls had to be cut.
@@ -63,18 +64,21 @@ pub async fn serve_when(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let mut routes = Routes::builder();
+    let operations = OperationsServer::new(Arc::clone(&sessions), options.link.clone());
     routes.add_service(SessionsServer::new(sessions, options.link.clone()).into_service());
+    routes.add_service(operations.into_service());
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         // The set describes services that are not served here.
         .with_service_name(SESSIONS)
+        .with_service_name(OPERATIONS)
         .with_service_name(HEALTH)
         .with_service_name(REFLECTION)
         .build_v1()
         .map_err(|error| ServeError::Serve(error.into()))?;
     routes.add_service(reflection);
-    run(routes, SESSIONS, ready, listener, options, shutdown).await
+    run(routes, &[SESSIONS, OPERATIONS], ready, listener, options, shutdown).await
 }
 
 /// Serves `harness` and the health service until `shutdown` resolves, then
@@ -91,17 +95,18 @@ pub async fn serve_harness(
     let mut routes = Routes::builder();
     routes.add_service(HarnessServer::new(harness, options.link.clone()).into_service());
     let ready = std::future::ready(());
-    run(routes, HARNESS, ready, listener, options, shutdown).await
+    run(routes, &[HARNESS], ready, listener, options, shutdown).await
 }
 
 const SESSIONS: &str = v1::sessions_server::SERVICE_NAME;
+const OPERATIONS: &str = operations_v1::operations_server::SERVICE_NAME;
 const HARNESS: &str = v1::harness_server::SERVICE_NAME;
 const HEALTH: &str = tonic_health::pb::health_server::SERVICE_NAME;
 const REFLECTION: &str = tonic_reflection::pb::v1::server_reflection_server::SERVICE_NAME;
 
 async fn run(
     mut routes: RoutesBuilder,
-    service: &'static str,
+    services: &'static [&'static str],
     ready: impl Future<Output = ()> + Send + 'static,
     listener: Listener,
     options: ServeOptions,
@@ -109,8 +114,8 @@ async fn run(
 ) -> Result<(), ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     let report = async move |status| {
-        for name in ["", service] {
-            reporter.set_service_status(name, status).await;
+        for name in std::iter::once(&"").chain(services) {
+            reporter.set_service_status(*name, status).await;
         }
     };
     let mut ready = Box::pin(ready);

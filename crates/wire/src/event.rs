@@ -130,31 +130,34 @@ fn body_from(kind: i32, body: Option<v1::event::Body>) -> Result<EventBody, Wire
         Kind::EventError => body_of!(infallible Error, body, Error),
         Kind::EventExecutionStart => body_of!(infallible ExecutionStart, body, ExecutionStart),
         Kind::EventParked => body_of!(Parked, body, Parked, "parked"),
+        // Not an event: it is read apart, and never becomes one that a journal could take.
+        Kind::EventHistoryRequest => return Err(WireError::unknown_enum("kind", kind)),
     })
 }
 
 fn mismatch(kind: EventKind, body: &v1::event::Body) -> WireError {
+    body_mismatch(kind.name(), body)
+}
+
+pub(crate) fn body_mismatch(kind: &'static str, body: &v1::event::Body) -> WireError {
     use v1::event::Body as Wire;
     let belongs_to = match body {
         // Shared by two kinds; either name says enough.
-        Wire::Message(_) => EventKind::Input,
-        Wire::Model(_) => EventKind::ModelCall,
-        Wire::Tool(_) => EventKind::ToolCall,
-        Wire::Result(_) => EventKind::ToolResult,
-        Wire::Approval(_) => EventKind::ApprovalRequest,
-        Wire::ApprovalResult(_) => EventKind::ApprovalResult,
-        Wire::Usage(_) => EventKind::Usage,
-        Wire::Lifecycle(_) => EventKind::Lifecycle,
-        Wire::End(_) => EventKind::End,
-        Wire::Error(_) => EventKind::Error,
-        Wire::ExecutionStart(_) => EventKind::ExecutionStart,
-        Wire::Parked(_) => EventKind::Parked,
+        Wire::Message(_) => EventKind::Input.name(),
+        Wire::Model(_) => EventKind::ModelCall.name(),
+        Wire::Tool(_) => EventKind::ToolCall.name(),
+        Wire::Result(_) => EventKind::ToolResult.name(),
+        Wire::Approval(_) => EventKind::ApprovalRequest.name(),
+        Wire::ApprovalResult(_) => EventKind::ApprovalResult.name(),
+        Wire::Usage(_) => EventKind::Usage.name(),
+        Wire::Lifecycle(_) => EventKind::Lifecycle.name(),
+        Wire::End(_) => EventKind::End.name(),
+        Wire::Error(_) => EventKind::Error.name(),
+        Wire::ExecutionStart(_) => EventKind::ExecutionStart.name(),
+        Wire::Parked(_) => EventKind::Parked.name(),
+        Wire::HistoryRequest(_) => v1::EventKind::EventHistoryRequest.as_str_name(),
     };
-    WireError::BodyMismatch {
-        path: FieldPath::of("body"),
-        kind: kind.name(),
-        body: belongs_to.name(),
-    }
+    WireError::BodyMismatch { path: FieldPath::of("body"), kind, body: belongs_to }
 }
 
 impl From<ApprovalRequest> for v1::ApprovalRequest {

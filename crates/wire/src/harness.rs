@@ -8,6 +8,7 @@ use mainspring_api::{
 
 use crate::enums::{resumability_from, resumability_to};
 use crate::error::{WireError, Within as _, each, required};
+use crate::history::HistoryPage;
 use crate::requests::cancel_reason;
 use crate::v1;
 
@@ -37,6 +38,10 @@ pub enum Frame {
     Model(Box<ModelResult>),
     /// The gated tool call waits for a person.
     Park(ApprovalRef),
+    /// Extension `history-range`: events that the harness asked for.
+    HistoryPage(Box<HistoryPage>),
+    /// Extension `failure-replies`: the call failed, and the harness may go on.
+    Failure(CallFailure),
 }
 
 impl Frame {
@@ -50,6 +55,8 @@ impl Frame {
             Self::Tool(_) => "tool",
             Self::Model(_) => "model",
             Self::Park(_) => "park",
+            Self::HistoryPage(_) => "history_page",
+            Self::Failure(_) => "failure",
         }
     }
 }
@@ -67,6 +74,20 @@ pub struct StartFrame {
     pub resume_from_seq: i64,
     /// The host's default model; only under a model policy.
     pub model: String,
+    /// Extension `history-range`: how many events there are before this
+    /// execution. `history` is then empty.
+    pub history_head: i64,
+}
+
+/// A call that failed, in the words of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallFailure {
+    /// Which model or tool call.
+    pub call_id: String,
+    /// The stable code of the error.
+    pub code: String,
+    /// Words.
+    pub description: String,
 }
 
 /// The completion of a model call.
@@ -90,6 +111,14 @@ impl TryFrom<ControllerFrame> for v1::ControllerFrame {
             Frame::Tool(result) => Wire::Tool((*result).try_into().within("tool")?),
             Frame::Model(result) => Wire::Model((*result).try_into().within("model")?),
             Frame::Park(approval) => Wire::Park(approval.into()),
+            Frame::HistoryPage(page) => {
+                Wire::HistoryPage((*page).try_into().within("history_page")?)
+            }
+            Frame::Failure(failure) => Wire::Failure(v1::CallFailure {
+                call_id: failure.call_id,
+                code: failure.code,
+                description: failure.description,
+            }),
         };
         Ok(Self { session: frame.session, execution_id: frame.execution_id, frame: Some(wire) })
     }
@@ -107,6 +136,14 @@ impl TryFrom<v1::ControllerFrame> for ControllerFrame {
             Wire::Tool(result) => Frame::Tool(Box::new(result.try_into().within("tool")?)),
             Wire::Model(result) => Frame::Model(Box::new(result.try_into().within("model")?)),
             Wire::Park(approval) => Frame::Park(approval.try_into().within("park")?),
+            Wire::HistoryPage(page) => {
+                Frame::HistoryPage(Box::new(page.try_into().within("history_page")?))
+            }
+            Wire::Failure(failure) => Frame::Failure(CallFailure {
+                call_id: failure.call_id,
+                code: failure.code,
+                description: failure.description,
+            }),
         };
         Ok(Self { session: frame.session, execution_id: frame.execution_id, frame: domain })
     }
@@ -124,6 +161,7 @@ impl TryFrom<StartFrame> for v1::Start {
             identity: None,
             resume_from_seq: start.resume_from_seq,
             model: start.model,
+            history_head: start.history_head,
         })
     }
 }
@@ -139,6 +177,7 @@ impl TryFrom<v1::Start> for StartFrame {
             inputs: each("inputs", start.inputs, TryInto::try_into)?,
             resume_from_seq: start.resume_from_seq,
             model: start.model,
+            history_head: start.history_head,
         })
     }
 }

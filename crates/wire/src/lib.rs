@@ -1,7 +1,9 @@
 //! The protobuf form of `agentsessions.v1`, and its conversions.
 //!
 //! [`v1`] is generated from the proto files in this crate, clients and servers
-//! included (without a transport: they take any tower service). The rest are
+//! included (without a transport: they take any tower service). Its fields from
+//! 1000 upwards are extensions of ours, which are sent when both sides agreed
+//! on them and never journaled. [`operations_v1`] is our own service beside it. The rest are
 //! conversions between those messages and the values of `mainspring-api`, as
 //! `From` and `TryFrom`; where a conversion takes a parameter it is a function.
 //! What the domain cannot hold is refused with a [`WireError`] that names the
@@ -25,9 +27,11 @@ mod enums;
 mod error;
 mod event;
 mod harness;
+mod history;
 mod json;
 mod message;
 mod model;
+mod operations;
 mod registry;
 mod requests;
 mod scalar;
@@ -36,7 +40,8 @@ mod tool;
 mod update;
 
 pub use error::{FieldPath, WireError};
-pub use harness::{ControllerFrame, Frame, ModelResult, StartFrame};
+pub use harness::{CallFailure, ControllerFrame, Frame, ModelResult, StartFrame};
+pub use history::{HistoryPage, HistoryRequest};
 pub use json::{json_from_struct, struct_from_json};
 pub use message::PART_DEPTH_MAX;
 pub use registry::{registered_from_wire, registered_to_wire};
@@ -45,7 +50,7 @@ pub use scalar::session_uid;
 pub use session::{NotesField, record_to_wire};
 pub use update::update_to_wire;
 
-/// The messages, clients and servers that are generated from the proto files.
+/// The generated code refers from one package to the other by this nesting.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -54,10 +59,27 @@ pub use update::update_to_wire;
     clippy::pedantic,
     reason = "generated code"
 )]
-pub mod v1 {
-    tonic::include_proto!("agentsessions.v1");
+mod generated {
+    pub mod agentsessions {
+        pub mod v1 {
+            tonic::include_proto!("agentsessions.v1");
+        }
+    }
+
+    pub mod mainspring {
+        pub mod v1 {
+            tonic::include_proto!("mainspring.v1");
+        }
+    }
 }
 
+/// The messages, clients and servers of `agentsessions.v1`.
+#[doc(inline)]
+pub use generated::agentsessions::v1;
+/// The messages, clients and servers of `mainspring.v1`: what a host offers
+/// beyond `agentsessions.v1`.
+#[doc(inline)]
+pub use generated::mainspring::v1 as operations_v1;
+
 /// The encoded file descriptor set of the proto files, for reflection.
-pub const FILE_DESCRIPTOR_SET: &[u8] =
-    include_bytes!(concat!(env!("OUT_DIR"), "/agentsessions.v1.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use mainspring_api::{
     ApprovalRef, CancelReason, EndState, Event, EventBody, EventSink, ExecutionId, HarnessEnd,
-    HarnessError, Mediation, Message, ModelCall, ModelRequest, Part, Signal, SinkError, ToolCall,
+    HarnessError, History, Mediation, ModelCall, ModelRequest, Signal, SinkError, ToolCall,
 };
-use mainspring_wire::{ControllerFrame, Frame, ModelResult, v1};
+use mainspring_wire::{ControllerFrame, Frame, HistoryRequest, ModelResult, v1};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
 
 use crate::harness::client::failure;
+use crate::harness::event::{protocol, read, refused_there, text_only, unreadable};
+use crate::harness::extensions::Agreement;
+use crate::harness::failure::{self as failures, Called};
+use crate::harness::history;
 
 /// How long a harness may take to stop after a `cancel` frame, and to close
 /// its stream after its end.
@@ -22,17 +26,28 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 /// How long a harness may take to unwind after a `park` frame.
 const PARK_GRACE: Duration = Duration::from_secs(30);
 
+/// What a page costs in its frame beside its events: two tags, two lengths, its
+/// position and its end.
+const PAGE_FRAMING: usize = 32;
+
 pub(crate) struct Bridge {
     session: String,
     execution_id: ExecutionId,
     to_harness: Option<mpsc::Sender<v1::ControllerFrame>>,
     sink: Arc<dyn EventSink>,
     cancel: Signal<CancelReason>,
-    message_bytes_max: usize,
+    terms: Terms,
+    /// The last failed call that was answered, as an agent says it that does
+    /// not handle it.
+    answered: Option<(String, SinkError)>,
 }
 
-fn protocol(rule: impl Into<String>) -> HarnessError {
-    HarnessError::Protocol { message: rule.into() }
+/// What holds for this stream.
+pub(crate) struct Terms {
+    pub(crate) message_bytes_max: usize,
+    pub(crate) agreed: Agreement,
+    /// Every event before this execution.
+    pub(crate) history: Arc<dyn History>,
 }
 
 impl Bridge {
@@ -41,7 +56,7 @@ impl Bridge {
         to_harness: mpsc::Sender<v1::ControllerFrame>,
         sink: Arc<dyn EventSink>,
         cancel: Signal<CancelReason>,
-        message_bytes_max: usize,
+        terms: Terms,
     ) -> Self {
         Self {
             session,
@@ -49,7 +64,8 @@ impl Bridge {
             to_harness: Some(to_harness),
             sink,
             cancel,
-            message_bytes_max,
+            terms,
+            answered: None,
         }
     }
 
@@ -66,7 +82,13 @@ impl Bridge {
             opened = &mut opening => Ok(opened),
         };
         let mut events = match opened {
-            Ok(opened) => opened.map_err(|status| failure(&status))?.into_inner(),
+            Ok(opened) => {
+                let opened = opened.map_err(|status| failure(&status))?;
+                self.terms.agreed.check(opened.metadata()).map_err(|rule| {
+                    HarnessError::DescriptorMismatch { message: rule.to_owned() }
+                })?;
+                opened.into_inner()
+            }
             Err(reason) => {
                 let closing = async {
                     if let Ok(opened) = opening.await {
@@ -102,12 +124,19 @@ impl Bridge {
             let Some(event) = self.next(events).await? else {
                 return Err(protocol("harness closed without END"));
             };
-            match self.handle(event).await? {
+            if let Some(request) = HistoryRequest::of(&event).map_err(unreadable)? {
+                self.history(request).await?;
+                continue;
+            }
+            match self.handle(read(event)?).await? {
                 ControlFlow::Continue(()) => {}
                 ControlFlow::Break(Finish::Ended) => return self.close(events).await,
                 ControlFlow::Break(Finish::Parked(park)) => {
                     self.hand_off(events, &park).await?;
                     return Err(SinkError::Parked(park).into());
+                }
+                ControlFlow::Break(Finish::Failed(error)) => {
+                    return Err(self.refusal(events).await.map_or(error, HarnessError::Sink));
                 }
             }
         }
@@ -115,7 +144,10 @@ impl Bridge {
 
     /// The next event, checked to be of this execution. A cancellation that
     /// came first wins.
-    async fn next(&self, events: &mut Streaming<v1::Event>) -> Result<Option<Event>, HarnessError> {
+    async fn next(
+        &self,
+        events: &mut Streaming<v1::Event>,
+    ) -> Result<Option<v1::Event>, HarnessError> {
         let message = tokio::select! {
             biased;
             reason = self.cancel.wait() => return Err(SinkError::Canceled(reason).into()),
@@ -127,8 +159,24 @@ impl Bridge {
         if message.execution_id != self.execution_id.as_str() {
             return Err(protocol("event of another execution"));
         }
-        let event = Event::try_from(message).map_err(|error| protocol(error.to_string()))?;
-        Ok(Some(event))
+        Ok(Some(message))
+    }
+
+    /// Answers with a page, which is all of the history that is held here.
+    async fn history(&self, request: HistoryRequest) -> Result<(), HarnessError> {
+        if !self.terms.agreed.extensions.history_range {
+            return Err(protocol("history was asked for by range, which was not agreed on"));
+        }
+        let mut frame = v1::ControllerFrame {
+            session: self.session.clone(),
+            execution_id: self.execution_id.to_string(),
+            frame: None,
+        };
+        let room = self.terms.message_bytes_max.saturating_sub(frame.encoded_len() + PAGE_FRAMING);
+        let page = history::page(&*self.terms.history, request, room);
+        let page = self.unless_cancelled(page).await?;
+        frame.frame = Some(v1::controller_frame::Frame::HistoryPage(page));
+        self.unless_cancelled(self.send_frame(frame)).await
     }
 
     async fn handle(&mut self, event: Event) -> Result<ControlFlow<Finish>, HarnessError> {
@@ -142,7 +190,7 @@ impl Bridge {
             EventBody::ToolCall(Some(call)) => return self.tool(call).await,
             EventBody::ToolResult(Some(result)) => self.sink.report(result).await?,
             EventBody::Usage(Some(usage)) => self.sink.usage(usage).await?,
-            EventBody::End(Some(end)) => return ended(end),
+            EventBody::End(Some(end)) => return self.ended(end),
             EventBody::ModelCall(None)
             | EventBody::Output(None)
             | EventBody::ToolCall(None)
@@ -176,7 +224,10 @@ impl Bridge {
             tools: call.tools,
             tool_choice: call.tool_choice,
         };
-        let reply = self.sink.model(request).await?;
+        let reply = match self.sink.model(request).await {
+            Ok(reply) => reply,
+            Err(error) => return self.fail(call.id, error, Called::Model).await,
+        };
         let result = ModelResult { model_call_id: call.id, reply };
         self.send(Frame::Model(Box::new(result))).await
     }
@@ -187,19 +238,73 @@ impl Bridge {
         {
             return Err(protocol("gated tool call without a session or an id"));
         }
+        let called = match call.mediation {
+            Mediation::RequiresApproval => Called::Gate,
+            _ => Called::Tool,
+        };
+        let id = call.id.clone();
         let mut result = match self.sink.tool_call(call).await {
             Ok(result) => result,
             Err(SinkError::Parked(park)) => {
                 self.send(Frame::Park(park.clone())).await?;
                 return Ok(ControlFlow::Break(Finish::Parked(park)));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                self.fail(id, error, called).await?;
+                return Ok(ControlFlow::Continue(()));
+            }
         };
         if let Some(decision) = result.decision.take() {
             self.send(Frame::Approval(decision)).await?;
         }
         self.send(Frame::Tool(Box::new(result))).await?;
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Answers a failed call that the harness may handle; any other failure
+    /// ends the stream.
+    async fn fail(
+        &mut self,
+        call_id: String,
+        error: SinkError,
+        called: Called,
+    ) -> Result<(), HarnessError> {
+        let answered = self.terms.agreed.extensions.failure_replies;
+        if !answered || !failures::is_handleable(&error, called) {
+            return Err(error.into());
+        }
+        let failure = failures::to_frame(call_id, &error);
+        self.answered = Some((failures::unhandled_text(&failure, called), error));
+        self.send(Frame::Failure(failure)).await
+    }
+
+    /// A harness that fails with the very words of a failed call did not handle
+    /// it: then the turn fails with that error itself, as in process.
+    fn ended(&mut self, end: HarnessEnd) -> Result<ControlFlow<Finish>, HarnessError> {
+        if end.end_state() == Some(EndState::Completed) {
+            return Ok(ControlFlow::Break(Finish::Ended));
+        }
+        let description = end.error.map(|error| error.description).unwrap_or_default();
+        match self.answered.take() {
+            Some((text, error)) if text == description => return Err(error.into()),
+            _ => {}
+        }
+        let failed = HarnessError::failed(if description.is_empty() {
+            format!("harness ended with state {:?}", end.state)
+        } else {
+            description
+        });
+        Ok(ControlFlow::Break(Finish::Failed(failed)))
+    }
+
+    /// What the harness's side of the bridge refused, if that is why it failed.
+    /// The status behind the end says so.
+    async fn refusal(&mut self, events: &mut Streaming<v1::Event>) -> Option<SinkError> {
+        self.to_harness = None;
+        match tokio::time::timeout(CLOSE_GRACE, events.message()).await {
+            Ok(Err(status)) => refused_there(&status),
+            _ => None,
+        }
     }
 
     /// A park is handed off by exactly its acknowledgement and a clean end.
@@ -211,7 +316,7 @@ impl Bridge {
         let handing_off = async {
             let acknowledged = match self.next(events).await? {
                 None => return Err(protocol("harness closed without acknowledging the park")),
-                Some(event) => event,
+                Some(event) => read(event)?,
             };
             if acknowledged.body != EventBody::Parked(Some(park.clone())) {
                 return Err(protocol(format!(
@@ -223,7 +328,7 @@ impl Bridge {
                 None => Ok(()),
                 Some(event) => Err(protocol(format!(
                     "{} after the acknowledgement of the park",
-                    event.kind().name()
+                    event.kind().as_str_name()
                 ))),
             }
         };
@@ -245,11 +350,18 @@ impl Bridge {
         }
     }
 
-    async fn send(&mut self, frame: Frame) -> Result<(), HarnessError> {
+    async fn send(&self, frame: Frame) -> Result<(), HarnessError> {
+        self.unless_cancelled(self.send_anyway(frame)).await
+    }
+
+    async fn unless_cancelled<T>(
+        &self,
+        work: impl Future<Output = Result<T, HarnessError>>,
+    ) -> Result<T, HarnessError> {
         tokio::select! {
             biased;
             reason = self.cancel.wait() => Err(SinkError::Canceled(reason).into()),
-            sent = self.send_anyway(frame) => sent,
+            done = work => done,
         }
     }
 
@@ -260,11 +372,15 @@ impl Bridge {
             frame,
         })
         .map_err(|error| protocol(format!("frame cannot be sent: {error}")))?;
+        self.send_frame(frame).await
+    }
+
+    async fn send_frame(&self, frame: v1::ControllerFrame) -> Result<(), HarnessError> {
         let bytes = frame.encoded_len();
-        if bytes > self.message_bytes_max {
+        let bytes_max = self.terms.message_bytes_max;
+        if bytes > bytes_max {
             return Err(protocol(format!(
-                "frame of {bytes} bytes, the harness connection takes {}",
-                self.message_bytes_max
+                "frame of {bytes} bytes, the harness connection takes {bytes_max}"
             )));
         }
         let Some(to_harness) = &self.to_harness else {
@@ -276,39 +392,11 @@ impl Bridge {
     }
 }
 
-/// How a conversation finishes without a failure.
+/// How a conversation finishes.
 enum Finish {
     Ended,
+    Failed(HarnessError),
     Parked(ApprovalRef),
-}
-
-fn ended(end: HarnessEnd) -> Result<ControlFlow<Finish>, HarnessError> {
-    if end.end_state() == Some(EndState::Completed) {
-        return Ok(ControlFlow::Break(Finish::Ended));
-    }
-    let description = end.error.map(|error| error.description).unwrap_or_default();
-    Err(HarnessError::failed(if description.is_empty() {
-        format!("harness ended with state {:?}", end.state)
-    } else {
-        description
-    }))
-}
-
-/// The text of an output. Parts that would be lost fail the turn by name.
-fn text_only(message: &Message) -> Result<String, HarnessError> {
-    let other = message.parts.iter().find_map(|part| match part {
-        Part::Text(_) => None,
-        Part::Empty => Some("an empty"),
-        Part::File(_) => Some("a file"),
-        Part::Data(_) => Some("a data"),
-        Part::Reasoning(_) => Some("a reasoning"),
-        Part::ToolCall(_) => Some("a tool call"),
-        Part::ToolResult(_) => Some("a tool result"),
-    });
-    match other {
-        None => Ok(message.plain_text()),
-        Some(part) => Err(protocol(format!("output has {part} part; only text can be recorded"))),
-    }
 }
 
 async fn drain(events: &mut Streaming<v1::Event>) {

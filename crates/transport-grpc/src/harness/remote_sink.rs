@@ -6,13 +6,16 @@ use mainspring_api::{
     Entropy, Event, EventBody, EventSink, ExecutionId, Mediation, Message, ModelCall, ModelReply,
     ModelRequest, Signal, SinkError, ToolCall, ToolResult, Usage, async_trait, random_hex,
 };
-use mainspring_wire::{ControllerFrame, Frame, WireError, v1};
+use mainspring_wire::{CallFailure, ControllerFrame, Frame, HistoryRequest, WireError, v1};
 use prost::Message as _;
 use tokio::sync::{Mutex, MutexGuard, mpsc};
 use tonic::Status;
 
+use crate::harness::extensions::HarnessExtensions;
+use crate::harness::failure::{self, Called};
 use crate::harness::gate;
 use crate::harness::link::{LinkError, Stop};
+use crate::options::LinkOptions;
 
 /// What the reader pump hands on: a frame, or what was wrong with it.
 pub(crate) type Inbound = Result<ControllerFrame, LinkError>;
@@ -27,8 +30,13 @@ pub(crate) struct RemoteSink {
     stop: Signal<Stop>,
     entropy: Arc<dyn Entropy>,
     message_bytes_max: usize,
+    agreed: HarnessExtensions,
     exchange: Mutex<Exchange>,
 }
+
+/// What comes of a call. An inner error is of that call alone, and the harness
+/// may handle it; after an outer one no effect is possible.
+type Outcome<T> = Result<Result<T, SinkError>, SinkError>;
 
 struct Exchange {
     /// Gone once the run has ended: a sink that somebody kept must not hold
@@ -45,15 +53,16 @@ impl RemoteSink {
         (session, execution_id): (String, ExecutionId),
         (out, replies): (mpsc::Sender<Outbound>, mpsc::Receiver<Inbound>),
         stop: Signal<Stop>,
-        entropy: Arc<dyn Entropy>,
-        message_bytes_max: usize,
+        options: &LinkOptions,
+        agreed: HarnessExtensions,
     ) -> Self {
         Self {
             session,
             execution_id,
             stop,
-            entropy,
-            message_bytes_max,
+            entropy: Arc::clone(&options.entropy),
+            message_bytes_max: options.message_bytes_max,
+            agreed,
             exchange: Mutex::new(Exchange { out: Some(out), replies, sealed: None }),
         }
     }
@@ -80,7 +89,10 @@ impl RemoteSink {
 
     async fn send(&self, exchange: &Exchange, body: EventBody) -> Result<(), SinkError> {
         let event = Event::in_execution(&self.execution_id, body);
-        let event = v1::Event::try_from(event).map_err(unrecordable)?;
+        self.send_event(exchange, v1::Event::try_from(event).map_err(unrecordable)?).await
+    }
+
+    async fn send_event(&self, exchange: &Exchange, event: v1::Event) -> Result<(), SinkError> {
         let bytes = event.encoded_len();
         if bytes > self.message_bytes_max {
             return Err(SinkError::TooLarge {
@@ -128,7 +140,7 @@ impl RemoteSink {
         &self,
         exchange: &mut Exchange,
         request: ModelRequest,
-    ) -> Result<ModelReply, SinkError> {
+    ) -> Outcome<ModelReply> {
         let id = random_hex(&*self.entropy, 8);
         let call = ModelCall {
             model: request.model,
@@ -141,23 +153,20 @@ impl RemoteSink {
         };
         self.send(exchange, EventBody::ModelCall(Some(call))).await?;
         match self.receive(exchange).await? {
-            Frame::Model(result) if result.model_call_id == id => Ok(result.reply),
+            Frame::Model(result) if result.model_call_id == id => Ok(Ok(result.reply)),
             Frame::Model(_) => Err(refuse("completion has the id of another model call")),
+            Frame::Failure(failure) => self.failed(&failure, &id, Called::Model),
             other => Err(unexpected("model", &other)),
         }
     }
 
-    async fn ask_tool(
-        &self,
-        exchange: &mut Exchange,
-        call: ToolCall,
-    ) -> Result<ToolResult, SinkError> {
+    async fn ask_tool(&self, exchange: &mut Exchange, call: ToolCall) -> Outcome<ToolResult> {
         let gated = call.mediation == Mediation::RequiresApproval;
         if gated && self.session.is_empty() {
-            return Err(SinkError::MissingSessionUid);
+            return self.refused(SinkError::MissingSessionUid);
         }
         if gated && call.id.is_empty() {
-            return Err(SinkError::InvalidApprovalCall("its id is empty"));
+            return self.refused(SinkError::InvalidApprovalCall("its id is empty"));
         }
         let id = call.id.clone();
         self.send(exchange, EventBody::ToolCall(Some(call))).await.map_err(
@@ -173,18 +182,15 @@ impl RemoteSink {
         match self.receive(exchange).await? {
             Frame::Tool(result) => {
                 gate::check_ungated(&result, &id).map_err(LinkError::into_sink)?;
-                Ok(*result)
+                Ok(Ok(*result))
             }
+            Frame::Failure(failure) => self.failed(&failure, &id, Called::Tool),
             other => Err(unexpected("ToolResult", &other)),
         }
     }
 
     /// Park, or the decision and then its receipt.
-    async fn await_decision(
-        &self,
-        exchange: &mut Exchange,
-        id: &str,
-    ) -> Result<ToolResult, SinkError> {
+    async fn await_decision(&self, exchange: &mut Exchange, id: &str) -> Outcome<ToolResult> {
         let approval = match self.receive(exchange).await? {
             Frame::Park(park) => {
                 gate::check_park(&park, self.execution_id.as_str(), id)
@@ -192,6 +198,7 @@ impl RemoteSink {
                 return Err(SinkError::Parked(park));
             }
             Frame::Approval(approval) => approval,
+            Frame::Failure(failure) => return self.failed(&failure, id, Called::Gate),
             other => return Err(unexpected("approval or park", &other)),
         };
         gate::check_approval(&approval, id).map_err(LinkError::into_sink)?;
@@ -199,10 +206,62 @@ impl RemoteSink {
             Frame::Tool(mut result) => {
                 gate::check_receipt(&result, &approval, id).map_err(LinkError::into_sink)?;
                 result.decision = Some(approval);
-                Ok(*result)
+                Ok(Ok(*result))
             }
             other => Err(unexpected("ToolResult", &other)),
         }
+    }
+
+    /// A call that is refused on this side, where the host would refuse it
+    /// before recording anything.
+    fn refused<T>(&self, error: SinkError) -> Outcome<T> {
+        if self.agreed.failure_replies { Ok(Err(error)) } else { Err(error) }
+    }
+
+    /// A failure that the host answers with.
+    fn failed<T>(&self, failure: &CallFailure, id: &str, called: Called) -> Outcome<T> {
+        if !self.agreed.failure_replies {
+            return Err(refuse("failure replies were not agreed on"));
+        }
+        if failure.call_id != id {
+            return Err(refuse("correlation: failure has the id of another call"));
+        }
+        Ok(Err(failure::received(failure, called)))
+    }
+
+    /// Events from the 0-based index `from` on, of the `len` that there are.
+    pub(crate) async fn history(
+        &self,
+        from: u64,
+        limit: usize,
+        len: u64,
+    ) -> Result<Vec<Event>, SinkError> {
+        let mut exchange = self.turn().await?;
+        let result = self.ask_history(&mut exchange, from, limit, len).await;
+        settle(&mut exchange, result)
+    }
+
+    async fn ask_history(
+        &self,
+        exchange: &mut Exchange,
+        from: u64,
+        limit: usize,
+        len: u64,
+    ) -> Result<Vec<Event>, SinkError> {
+        // Below `len`, which came as an i64.
+        let from_seq = i64::try_from(from + 1).map_err(|_| refuse("history is too long"))?;
+        let request = HistoryRequest { from_seq, limit: i32::try_from(limit).unwrap_or(i32::MAX) };
+        self.send_event(exchange, request.in_execution(&self.execution_id)).await?;
+        let page = match self.receive(exchange).await? {
+            Frame::HistoryPage(page) => page,
+            other => return Err(unexpected("history_page", &other)),
+        };
+        let next = from + page.events.len() as u64;
+        let fits = page.from_seq == from_seq
+            && (1..=limit).contains(&page.events.len())
+            && next <= len
+            && page.end == (next == len);
+        if fits { Ok(page.events) } else { Err(refuse("page of the history is another one")) }
     }
 }
 
@@ -226,12 +285,17 @@ fn settle<T>(exchange: &mut Exchange, result: Result<T, SinkError>) -> Result<T,
     result
 }
 
+/// The same for a call, whose own failure is not kept.
+fn settle_call<T>(exchange: &mut Exchange, outcome: Outcome<T>) -> Result<T, SinkError> {
+    settle(exchange, outcome).and_then(|own| own)
+}
+
 #[async_trait]
 impl EventSink for RemoteSink {
     async fn model(&self, request: ModelRequest) -> Result<ModelReply, SinkError> {
         let mut exchange = self.turn().await?;
-        let result = self.ask_model(&mut exchange, request).await;
-        settle(&mut exchange, result)
+        let outcome = self.ask_model(&mut exchange, request).await;
+        settle_call(&mut exchange, outcome)
     }
 
     async fn output(&self, text: String) -> Result<(), SinkError> {
@@ -243,8 +307,8 @@ impl EventSink for RemoteSink {
 
     async fn tool_call(&self, call: ToolCall) -> Result<ToolResult, SinkError> {
         let mut exchange = self.turn().await?;
-        let result = self.ask_tool(&mut exchange, call).await;
-        settle(&mut exchange, result)
+        let outcome = self.ask_tool(&mut exchange, call).await;
+        settle_call(&mut exchange, outcome)
     }
 
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {

@@ -1,7 +1,7 @@
 //! Serves `api::Harness` as `agentsessions.v1.Harness`.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream;
@@ -14,9 +14,12 @@ use mainspring_wire::v1::harness_server as generated;
 use mainspring_wire::{ControllerFrame, Frame, v1};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::call::{CallLog, RpcKind};
+use crate::harness::extensions::{self, HarnessExtensions};
+use crate::harness::history::RemoteHistory;
 use crate::harness::link::{LinkError, Stop};
 use crate::harness::remote_sink::{Inbound, Outbound, RemoteSink};
 use crate::harness::start;
@@ -40,6 +43,8 @@ const HALF_CLOSED_MAX: Duration = Duration::from_secs(2);
 pub struct HarnessServer {
     harness: Arc<dyn Harness>,
     options: LinkOptions,
+    /// Digest of the descriptor that was answered last.
+    digest: Arc<Mutex<Option<String>>>,
 }
 
 impl fmt::Debug for HarnessServer {
@@ -52,7 +57,7 @@ impl HarnessServer {
     /// A server of `harness`.
     #[must_use]
     pub fn new(harness: Arc<dyn Harness>, options: LinkOptions) -> Self {
-        Self { harness, options }
+        Self { harness, options, digest: Arc::default() }
     }
 
     /// The tower service, for a router that serves others beside it.
@@ -62,6 +67,47 @@ impl HarnessServer {
         generated::HarnessServer::new(Rpc(self))
             .max_decoding_message_size(bytes_max)
             .max_encoding_message_size(bytes_max)
+    }
+}
+
+/// What holds for one stream.
+struct Terms {
+    agreed: HarnessExtensions,
+    /// Of the harness that takes the turn, if the host asks who that is.
+    digest: Option<String>,
+}
+
+fn lock(digest: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
+    digest.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl HarnessServer {
+    /// Asks the harness who it is, and keeps the digest of that.
+    async fn describe(&self) -> Result<v1::HarnessDescriptor, HarnessError> {
+        let descriptor = self.harness.describe().await?.into();
+        *lock(&self.digest) = Some(extensions::digest(&descriptor));
+        Ok(descriptor)
+    }
+
+    /// What the host asks for. An extension that is not offered here is refused
+    /// by name, because the host would go by it.
+    async fn terms(&self, metadata: &MetadataMap) -> Result<Terms, Status> {
+        let offered = self.options.harness_extensions;
+        let agreed = HarnessExtensions::asked_for(metadata, offered).map_err(|name| {
+            let text =
+                format!("{}: this harness does not offer {name}", metadata::HARNESS_EXTENSIONS);
+            to_status(&SessionsError::new(Condition::FailedPrecondition, text))
+        })?;
+        if !agreed.descriptor_digest {
+            return Ok(Terms { agreed, digest: None });
+        }
+        let mut digest = lock(&self.digest).clone();
+        if digest.is_none() {
+            // Another process answered Describe.
+            self.describe().await.map_err(|error| status_of(&error))?;
+            digest.clone_from(&lock(&self.digest));
+        }
+        Ok(Terms { agreed, digest })
     }
 }
 
@@ -76,10 +122,12 @@ impl generated::Harness for Rpc {
     ) -> Result<Response<v1::HarnessDescriptor>, Status> {
         let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
         let log = CallLog::start(DESCRIBE, RpcKind::Unary, id, "");
-        match self.0.harness.describe().await {
+        match self.0.describe().await {
             Ok(descriptor) => {
                 log.finish(tonic::Code::Ok);
-                Ok(Response::new(descriptor.into()))
+                let mut response = Response::new(descriptor);
+                self.0.options.harness_extensions.write(response.metadata_mut());
+                Ok(response)
             }
             Err(error) => {
                 let status = status_of(&error);
@@ -97,11 +145,18 @@ impl generated::Harness for Rpc {
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
         let log = CallLog::start(CONNECT, RpcKind::Stream, id, "");
+        let terms = match self.0.terms(request.metadata()).await {
+            Ok(terms) => terms,
+            Err(status) => {
+                log.finish(status.code());
+                return Err(status);
+            }
+        };
         let (out, events) = mpsc::channel(1);
         let server = self.0.clone();
         // Its own task, so that a busy harness does not hold up the connection.
         let task = tokio::spawn(async move {
-            match execute(&server, request.into_inner(), &out).await {
+            match execute(&server, terms.agreed, request.into_inner(), &out).await {
                 Ok(()) => log.finish(tonic::Code::Ok),
                 Err(status) => {
                     log.finish(status.code());
@@ -111,9 +166,15 @@ impl generated::Harness for Rpc {
             }
         });
         let state = (events, AbortOnDrop(task));
-        Ok(Response::new(Box::pin(stream::unfold(state, async |(mut events, task)| {
+        let events = stream::unfold(state, async |(mut events, task)| {
             Some((events.recv().await?, (events, task)))
-        }))))
+        });
+        // The headers go out at once, before there is an event.
+        let mut response = Response::new(Box::pin(events) as Self::ConnectStream);
+        if let Some(digest) = terms.digest {
+            extensions::show(&digest, response.metadata_mut());
+        }
+        Ok(response)
     }
 }
 
@@ -128,6 +189,7 @@ impl Drop for AbortOnDrop {
 
 async fn execute(
     server: &HarnessServer,
+    agreed: HarnessExtensions,
     mut frames: Streaming<v1::ControllerFrame>,
     out: &mpsc::Sender<Outbound>,
 ) -> Result<(), Status> {
@@ -135,7 +197,8 @@ async fn execute(
         .message()
         .await?
         .ok_or_else(|| protocol_status(&LinkError::protocol("stream closed before start")))?;
-    let start = start::from_frame(first).map_err(|error| protocol_status(&error))?;
+    let (mut start, history_len) =
+        start::from_frame(first, agreed).map_err(|error| protocol_status(&error))?;
     let execution_id = start.execution_id.clone();
     let stop = Signal::default();
     let (replies_in, replies) = mpsc::channel(REPLIES_MAX);
@@ -143,9 +206,12 @@ async fn execute(
         (start::session_text(start.session.as_ref()), execution_id.clone()),
         (out.clone(), replies),
         stop.clone(),
-        Arc::clone(&server.options.entropy),
-        server.options.message_bytes_max,
+        &server.options,
+        agreed,
     ));
+    if agreed.history_range {
+        start.history = Arc::new(RemoteHistory::new(history_len, Arc::clone(&sink)));
+    }
 
     let run = server.harness.run(start, Arc::clone(&sink) as Arc<_>);
     let result = tokio::select! {

@@ -8,6 +8,7 @@ use mainspring_api::{
 use mainspring_wire::{ControllerFrame, Frame, StartFrame, WireError, v1};
 use prost::Message as _;
 
+use crate::harness::extensions::HarnessExtensions;
 use crate::harness::link::LinkError;
 
 /// Events read at a time.
@@ -39,12 +40,27 @@ impl ReadHistory {
     }
 }
 
-/// The start frame, with the whole history.
-pub(crate) fn to_frame(
+/// The start frame with the length of the history alone, which is not read.
+pub(crate) fn to_frame_with_head(
     start: Start,
-    history: ReadHistory,
     message_bytes_max: usize,
 ) -> Result<v1::ControllerFrame, HarnessError> {
+    let head = start.history.len();
+    let head = i64::try_from(head).map_err(|_| HarnessError::Protocol {
+        message: format!("start cannot be sent: history of {head} events"),
+    })?;
+    let frame = without_history(start, head)?;
+    let bytes = frame.encoded_len();
+    if bytes > message_bytes_max {
+        return Err(HarnessError::StartTooLarge {
+            bytes: bytes as u64,
+            bytes_max: message_bytes_max as u64,
+        });
+    }
+    Ok(frame)
+}
+
+fn without_history(start: Start, history_head: i64) -> Result<v1::ControllerFrame, HarnessError> {
     let frame = ControllerFrame {
         session: session_text(start.session.as_ref()),
         execution_id: start.execution_id.to_string(),
@@ -54,9 +70,19 @@ pub(crate) fn to_frame(
             inputs: start.inputs,
             resume_from_seq: start.resume_from_seq,
             model: start.model,
+            history_head,
         })),
     };
-    let mut frame = v1::ControllerFrame::try_from(frame).map_err(unsendable)?;
+    v1::ControllerFrame::try_from(frame).map_err(unsendable)
+}
+
+/// The start frame, with the whole history.
+pub(crate) fn to_frame(
+    start: Start,
+    history: ReadHistory,
+    message_bytes_max: usize,
+) -> Result<v1::ControllerFrame, HarnessError> {
+    let mut frame = without_history(start, 0)?;
     let base = frame.encoded_len();
     if let Some(v1::controller_frame::Frame::Start(message)) = &mut frame.frame {
         message.history = history.events;
@@ -111,8 +137,12 @@ pub(crate) fn session_text(session: Option<&SessionUid>) -> String {
     session.map(ToString::to_string).unwrap_or_default()
 }
 
-/// The start that a first frame carries.
-pub(crate) fn from_frame(frame: v1::ControllerFrame) -> Result<Start, LinkError> {
+/// The start that a first frame carries, and the length of a history that is
+/// read by range; the start's own is then empty.
+pub(crate) fn from_frame(
+    frame: v1::ControllerFrame,
+    agreed: HarnessExtensions,
+) -> Result<(Start, u64), LinkError> {
     let frame = ControllerFrame::try_from(frame)
         .map_err(|error| LinkError::protocol(format!("first frame: {error}")))?;
     let Frame::Start(start) = frame.frame else {
@@ -121,6 +151,14 @@ pub(crate) fn from_frame(frame: v1::ControllerFrame) -> Result<Start, LinkError>
             frame.frame.name()
         )));
     };
+    if agreed.history_range && !start.history.is_empty() {
+        return Err(LinkError::protocol("start carries the history that is read by range"));
+    }
+    if !agreed.history_range && start.history_head != 0 {
+        return Err(LinkError::protocol("history by range was not agreed on"));
+    }
+    let head = u64::try_from(start.history_head)
+        .map_err(|_| LinkError::protocol("first frame: start.history_head is negative"))?;
     let execution_id = ExecutionId::new(&frame.execution_id)
         .map_err(|error| LinkError::protocol(format!("first frame: {error}")))?;
     let session = match frame.session.as_str() {
@@ -130,7 +168,7 @@ pub(crate) fn from_frame(frame: v1::ControllerFrame) -> Result<Start, LinkError>
                 .map_err(|error| LinkError::protocol(format!("first frame: {error}")))?,
         ),
     };
-    Ok(Start {
+    let start = Start {
         session,
         execution_id,
         model: start.model,
@@ -138,7 +176,8 @@ pub(crate) fn from_frame(frame: v1::ControllerFrame) -> Result<Start, LinkError>
         history: Arc::new(Received(start.history)),
         inputs: start.inputs,
         resume_from_seq: start.resume_from_seq,
-    })
+    };
+    Ok((start, head))
 }
 
 /// History that came with the start.

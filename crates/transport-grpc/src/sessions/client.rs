@@ -9,11 +9,12 @@ use mainspring_api::{
     ListPage, ListRequest, LogRecord, OnDisconnect, Outcome, ReplayRequest, ResolveRequest,
     ResumeRequest, Session, SessionUid, Sessions, SessionsError, async_trait,
 };
+use mainspring_wire::operations_v1::operations_client::OperationsClient;
 use mainspring_wire::v1::sessions_client::SessionsClient;
-use mainspring_wire::{WireError, v1};
+use mainspring_wire::{WireError, operations_v1, v1};
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::address::PeerAddress;
 use crate::metadata::{
@@ -26,12 +27,13 @@ use crate::status::{Effect, from_status};
 /// A sessions service on another host. Clones share the connection, which is
 /// made anew when it is lost.
 ///
-/// Asks for notes with every record. What `agentsessions.v1` has no method for
-/// (describe, follow, resolve) is refused by name, and `resume` yields the
-/// session at the end alone.
+/// Asks for notes with every record. `resolve` needs a host that serves
+/// `mainspring.v1.Operations`. What has no method yet (describe, follow) is
+/// refused by name, and `resume` yields the session at the end alone.
 #[derive(Debug, Clone)]
 pub struct RemoteSessions {
     client: SessionsClient<Channel>,
+    operations: OperationsClient<Channel>,
 }
 
 impl RemoteSessions {
@@ -58,10 +60,13 @@ impl RemoteSessions {
     /// A service over a channel that the caller made.
     #[must_use]
     pub fn over(channel: Channel, options: &LinkOptions) -> Self {
-        let client = SessionsClient::new(channel)
+        let client = SessionsClient::new(channel.clone())
             .max_decoding_message_size(options.message_bytes_max)
             .max_encoding_message_size(options.message_bytes_max);
-        Self { client }
+        let operations = OperationsClient::new(channel)
+            .max_decoding_message_size(options.message_bytes_max)
+            .max_encoding_message_size(options.message_bytes_max);
+        Self { client, operations }
     }
 
     fn client(&self) -> SessionsClient<Channel> {
@@ -101,8 +106,22 @@ fn session(answer: tonic::Response<v1::Session>) -> Result<Session, SessionsErro
 fn no_method(operation: &str) -> SessionsError {
     SessionsError::new(
         Condition::Unimplemented,
-        format!("{operation} has no method in agentsessions.v1"),
+        format!("{operation} has no method in agentsessions.v1 or mainspring.v1"),
     )
+}
+
+/// The error of a write of `mainspring.v1.Operations`, which a host of
+/// `agentsessions.v1` alone does not serve.
+fn not_served(operation: &str, status: &Status) -> SessionsError {
+    // Our own hosts say more than the code when it is the service that refuses.
+    if status.code() == Code::Unimplemented && status.details().is_empty() {
+        let service = operations_v1::operations_server::SERVICE_NAME;
+        return SessionsError::new(
+            Condition::Unimplemented,
+            format!("{operation} needs {service}, which this host does not serve"),
+        );
+    }
+    written(status.clone())
 }
 
 /// The messages of a stream, up to and with the first error.
@@ -231,10 +250,13 @@ impl Sessions for RemoteSessions {
 
     async fn resolve(
         &self,
-        _caller: &Caller,
-        _request: ResolveRequest,
+        caller: &Caller,
+        resolve: ResolveRequest,
     ) -> Result<Session, SessionsError> {
-        Err(no_method("resolve"))
+        let message = operations_v1::ResolveRequest::try_from(resolve).map_err(bad_request)?;
+        let answer = self.operations.clone().resolve(call(caller, message)).await;
+        let answer = answer.map_err(|status| not_served("resolve", &status))?.into_inner();
+        answer.try_into().map_err(|error| bad_answer(error).with_outcome(Outcome::Unknown))
     }
 
     async fn suspend(&self, caller: &Caller, uid: &SessionUid) -> Result<Session, SessionsError> {

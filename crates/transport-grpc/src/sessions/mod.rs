@@ -1,9 +1,11 @@
-//! The Sessions service, both sides.
+//! The Sessions service and the Operations beside it, both sides.
 
 mod client;
+mod operations;
 mod server;
 
 pub use client::RemoteSessions;
+pub use operations::OperationsServer;
 pub use server::SessionsServer;
 
 /// Full names of the methods, as authorisers and logs see them.
@@ -19,4 +21,5 @@ pub(crate) mod method {
     pub(crate) const SUSPEND: &str = "/agentsessions.v1.Sessions/Suspend";
     pub(crate) const RESUME: &str = "/agentsessions.v1.Sessions/Resume";
     pub(crate) const FORK: &str = "/agentsessions.v1.Sessions/Fork";
+    pub(crate) const RESOLVE: &str = "/mainspring.v1.Operations/Resolve";
 }

@@ -61,25 +61,39 @@ impl SessionsServer {
         kind: RpcKind,
         session: &str,
     ) -> (Caller, CallLog) {
-        let request_id = metadata::request_id(metadata, &*self.options.entropy);
-        let log = CallLog::start(method, kind, request_id.clone(), session);
-        let caller = Caller { identity: None, method, request_id };
-        (caller, log)
+        begin(&self.options, metadata, method, kind, session)
     }
+}
+
+/// Who calls, as far as the call says, and the log of the call.
+pub(super) fn begin(
+    options: &LinkOptions,
+    metadata: &MetadataMap,
+    method: &'static str,
+    kind: RpcKind,
+    session: &str,
+) -> (Caller, CallLog) {
+    let request_id = metadata::request_id(metadata, &*options.entropy);
+    let log = CallLog::start(method, kind, request_id.clone(), session);
+    let caller = Caller { identity: None, method, request_id };
+    (caller, log)
 }
 
 // Keeps the generated trait out of the public type.
 struct Rpc(SessionsServer);
 
-fn bad_request(error: WireError) -> SessionsError {
+pub(super) fn bad_request(error: WireError) -> SessionsError {
     SessionsError::new(Condition::InvalidArgument, error.to_string())
 }
 
-fn bad_answer(error: WireError) -> SessionsError {
+pub(super) fn bad_answer(error: WireError) -> SessionsError {
     SessionsError::new(Condition::Internal, format!("answer cannot be sent: {error}"))
 }
 
-fn answer<T>(log: CallLog, result: Result<T, SessionsError>) -> Result<Response<T>, Status> {
+pub(super) fn answer<T>(
+    log: CallLog,
+    result: Result<T, SessionsError>,
+) -> Result<Response<T>, Status> {
     match result {
         Ok(value) => {
             log.finish(Code::Ok);

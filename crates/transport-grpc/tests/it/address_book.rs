@@ -20,7 +20,7 @@ pub(crate) struct Running {
     pub(crate) address: String,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ServeError>>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Running {
@@ -36,14 +36,25 @@ impl Running {
             Over::Tcp => "127.0.0.1:0".to_owned(),
             Over::Unix => format!("unix://{}", dir.path().join("s.sock").display()),
         };
-        let listener = Listener::bind(&address).await.unwrap();
+        Self::start_at(&address, dir, run).await
+    }
+
+    async fn start_at<F>(
+        address: &str,
+        dir: TempDir,
+        run: impl FnOnce(Listener, Box<dyn Future<Output = ()> + Send + Unpin>) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), ServeError>> + Send + 'static,
+    {
+        let listener = Listener::bind(address).await.unwrap();
         let address = listener.address().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = Box::pin(async move {
             let _ = stopped.await;
         });
         let task = tokio::spawn(run(listener, Box::new(shutdown)));
-        Self { address, stop: Some(stop), task, _dir: dir }
+        Self { address, stop: Some(stop), task, dir }
     }
 
     pub(crate) async fn sessions(over: Over, sessions: Arc<dyn Sessions>) -> Self {
@@ -69,6 +80,17 @@ impl Running {
     ) -> Self {
         Self::start(over, |listener, shutdown| serve_harness(harness, listener, options, shutdown))
             .await
+    }
+
+    /// Stops it, and serves another harness in its place.
+    pub(crate) async fn replace(mut self, harness: Arc<dyn Harness>) -> Self {
+        self.ask_to_stop();
+        self.task.await.unwrap().unwrap();
+        let options = ServeOptions::default();
+        Self::start_at(&self.address, self.dir, |listener, shutdown| {
+            serve_harness(harness, listener, options, shutdown)
+        })
+        .await
     }
 
     /// Asks it to stop, without waiting.

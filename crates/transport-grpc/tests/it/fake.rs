@@ -224,8 +224,18 @@ impl Sessions for Fake {
         Ok(Approved { session: session("sess-1"), decision: record(9, "d") })
     }
 
-    async fn resolve(&self, _: &Caller, _: ResolveRequest) -> Result<Session, SessionsError> {
-        unreachable!("has no method")
+    async fn resolve(
+        &self,
+        caller: &Caller,
+        request: ResolveRequest,
+    ) -> Result<Session, SessionsError> {
+        self.note(caller, &request);
+        fail_as_named(&request.tool_call_id)?;
+        if request.session.as_str() == "unknown" {
+            let error = SessionsError::new(Condition::SessionNotFound, "no such session");
+            return Err(error.on(&request.session));
+        }
+        Ok(session(request.session.as_str()))
     }
 
     async fn suspend(&self, caller: &Caller, uid: &SessionUid) -> Result<Session, SessionsError> {

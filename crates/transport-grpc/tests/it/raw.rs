@@ -7,6 +7,7 @@ use mainspring_api::{
     Address, BoxStream, Event, EventBody, ExecutionId, Fence, HarnessConnection,
     HarnessConnector as _, HarnessEnd, Incarnation,
 };
+use mainspring_transport_grpc::metadata::{DESCRIPTOR_DIGEST, HARNESS_EXTENSIONS};
 use mainspring_transport_grpc::{GrpcConnector, LinkOptions};
 use mainspring_wire::v1;
 use mainspring_wire::v1::harness_client::HarnessClient;
@@ -23,9 +24,19 @@ pub(crate) type Events = mpsc::Sender<Result<v1::Event, Status>>;
 
 type Talk = dyn Fn(Frames, Events) -> mainspring_api::BoxFuture<'static, ()> + Send + Sync;
 
+/// What a harness says beside its messages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Headers {
+    /// On its Describe answer: what it offers.
+    pub(crate) offers: &'static str,
+    /// On its Connect answer: its digest.
+    pub(crate) digest: String,
+}
+
 /// A harness that is a conversation.
 pub(crate) struct RawHarness {
     talk: Arc<Talk>,
+    headers: Headers,
     pub(crate) metadata: mpsc::UnboundedSender<MetadataMap>,
 }
 
@@ -36,7 +47,10 @@ impl harness_server::Harness for RawHarness {
         request: Request<v1::DescribeRequest>,
     ) -> Result<Response<v1::HarnessDescriptor>, Status> {
         let _ = self.metadata.send(request.metadata().clone());
-        Ok(Response::new(v1::HarnessDescriptor { id: "raw".to_owned(), ..Default::default() }))
+        let mut answer =
+            Response::new(v1::HarnessDescriptor { id: "raw".to_owned(), ..Default::default() });
+        insert(answer.metadata_mut(), HARNESS_EXTENSIONS, self.headers.offers);
+        Ok(answer)
     }
 
     type ConnectStream = BoxStream<'static, Result<v1::Event, Status>>;
@@ -51,7 +65,16 @@ impl harness_server::Harness for RawHarness {
         // Lives as long as the response: a cancelled stream ends the talk.
         let talking = futures_util::stream::once(talk).filter_map(async |()| None);
         let events = ReceiverStream::new(events);
-        Ok(Response::new(Box::pin(futures_util::stream::select(events, talking))))
+        let events: Self::ConnectStream = Box::pin(futures_util::stream::select(events, talking));
+        let mut answer = Response::new(events);
+        insert(answer.metadata_mut(), DESCRIPTOR_DIGEST, &self.headers.digest);
+        Ok(answer)
+    }
+}
+
+fn insert(metadata: &mut MetadataMap, key: &'static str, value: &str) {
+    if !value.is_empty() {
+        metadata.insert(key, value.parse().unwrap());
     }
 }
 
@@ -62,11 +85,22 @@ pub(crate) async fn serve_raw<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
+    serve_raw_with(Headers::default(), talk).await
+}
+
+pub(crate) async fn serve_raw_with<F>(
+    headers: Headers,
+    talk: impl Fn(Frames, Events) -> F + Send + Sync + 'static,
+) -> (String, mpsc::UnboundedReceiver<MetadataMap>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (metadata, seen) = mpsc::unbounded_channel();
     let harness = RawHarness {
         talk: Arc::new(move |frames, events| Box::pin(talk(frames, events))),
+        headers,
         metadata,
     };
     let service = harness_server::HarnessServer::new(harness).max_decoding_message_size(64 << 20);
@@ -120,6 +154,15 @@ pub(crate) struct RawHost {
 
 impl RawHost {
     pub(crate) async fn open(address: &str, first: Option<v1::ControllerFrame>) -> Self {
+        Self::open_with(address, "", first).await.unwrap()
+    }
+
+    /// A host that names extensions.
+    pub(crate) async fn open_with(
+        address: &str,
+        names: &str,
+        first: Option<v1::ControllerFrame>,
+    ) -> Result<Self, Status> {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let mut client = HarnessClient::new(endpoint.connect().await.unwrap());
         let (frames, stream) = mpsc::channel(8);
@@ -130,8 +173,15 @@ impl RawHost {
             }
             None => None,
         };
-        let events = client.connect(ReceiverStream::new(stream)).await.unwrap();
-        Self { frames, events: events.into_inner() }
+        let mut request = Request::new(ReceiverStream::new(stream));
+        insert(request.metadata_mut(), HARNESS_EXTENSIONS, names);
+        let events = client.connect(request).await?;
+        Ok(Self { frames, events: events.into_inner() })
+    }
+
+    /// The next event as it came, which must be there.
+    pub(crate) async fn wire(&mut self) -> v1::Event {
+        self.events.message().await.unwrap().unwrap()
     }
 
     pub(crate) async fn send(&self, frame: v1::controller_frame::Frame) {

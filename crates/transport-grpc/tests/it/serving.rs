@@ -42,10 +42,11 @@ async fn reflection_lists_what_is_served_and_health_says_serving() {
             "agentsessions.v1.Sessions",
             "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection",
+            "mainspring.v1.Operations",
         ]
     );
     let mut health = HealthClient::new(channel);
-    for service in ["", "agentsessions.v1.Sessions"] {
+    for service in ["", "agentsessions.v1.Sessions", "mainspring.v1.Operations"] {
         let answer =
             health.check(HealthCheckRequest { service: service.to_owned() }).await.unwrap();
         assert_eq!(answer.into_inner().status, 1, "{service:?}");
@@ -142,7 +143,7 @@ async fn health_says_not_serving_until_what_is_served_is_ready() {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut health = HealthClient::new(endpoint.connect().await.unwrap());
     let mut watched = Vec::new();
-    for service in ["", "agentsessions.v1.Sessions"] {
+    for service in ["", "agentsessions.v1.Sessions", "mainspring.v1.Operations"] {
         let request = HealthCheckRequest { service: service.to_owned() };
         assert_eq!(health.check(request.clone()).await.unwrap().into_inner().status, 2);
         watched.push(health.watch(request).await.unwrap().into_inner());

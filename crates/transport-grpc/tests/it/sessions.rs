@@ -1,13 +1,14 @@
 //! The Sessions service through server and client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
     ApprovalRef, ApproveRequest, CancelReason, CancelRequest, Classify as _, Condition,
     CreateRequest, ErrorKind, ExecRequest, ExecUpdate, ExecutionId, FollowRequest, ForkRequest,
-    IdentityRef, ListRequest, Message, OnDisconnect, Outcome, ReplayRequest, Resolution,
-    ResolveRequest, ResumeRequest, Seq, Sessions, SessionsError,
+    IdentityRef, ListRequest, Message, OnDisconnect, Outcome, ReplayRequest, ResumeRequest, Seq,
+    Sessions, SessionsError,
 };
 use mainspring_transport_grpc::{LinkOptions, RemoteSessions};
 use mainspring_wire::v1;
@@ -203,14 +204,7 @@ async fn what_has_no_method_is_refused_by_name() {
     let Err(followed) = remote.follow(&caller, follow).await else {
         panic!("must be refused");
     };
-    let resolve = ResolveRequest {
-        session: uid("s"),
-        execution_id: ExecutionId::new("e").unwrap(),
-        tool_call_id: "t".to_owned(),
-        resolution: Resolution::Retry,
-    };
-    let resolved = remote.resolve(&caller, resolve).await.unwrap_err();
-    for (error, name) in [(described, "describe"), (followed, "follow"), (resolved, "resolve")] {
+    for (error, name) in [(described, "describe"), (followed, "follow")] {
         assert_condition(&error, Condition::Unimplemented);
         assert!(error.to_string().starts_with(name), "{error}");
     }
@@ -244,7 +238,6 @@ async fn malformed_metadata_is_refused_by_name() {
     check("x-idempotency-key", "", Code::InvalidArgument).await;
     check("x-on-disconnect", "explode", Code::InvalidArgument).await;
     check("x-notes", "yes", Code::InvalidArgument).await;
-    check("x-approval-ttl", "5", Code::Unimplemented).await;
     check("x-approval-digest", "d", Code::Unimplemented).await;
     exec("x-on-disconnect", "detach").await.unwrap();
 
@@ -252,6 +245,83 @@ async fn malformed_metadata_is_refused_by_name() {
     request.metadata_mut().insert("x-execution-id", "0123456789abcdef".parse().unwrap());
     let status = client.clone().get_session(request).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn how_long_an_approval_may_wait_is_whole_seconds_rounded_up() {
+    let (running, fake, remote) = connected(Over::Unix).await;
+    for (asked, sent) in [
+        (Duration::from_secs(1), "Some(1s)"),
+        (Duration::from_millis(1), "Some(1s)"),
+        (Duration::from_millis(59_001), "Some(60s)"),
+        (Duration::from_secs(u32::MAX.into()), "Some(4294967295s)"),
+    ] {
+        let exec = ExecRequest { approval_ttl: Some(asked), ..Default::default() };
+        let updates = remote.exec(&caller(), exec).await.unwrap();
+        assert_eq!(updates.count().await, 4);
+        saw(&fake, &["Sessions/Exec", &format!("approval_ttl: {sent}")]);
+        let resume = ResumeRequest { session: uid("sess-1"), approval_ttl: Some(asked) };
+        drop(remote.resume(&caller(), resume).await.unwrap());
+        saw(&fake, &["Sessions/Resume", &format!("approval_ttl: {sent}")]);
+    }
+    let resume = ResumeRequest { session: uid("sess-1"), approval_ttl: None };
+    drop(remote.resume(&caller(), resume).await.unwrap());
+    saw(&fake, &["approval_ttl: None"]);
+    // What cannot be an interval is refused by the host, not sent as another one.
+    for asked in [Duration::ZERO, Duration::from_secs(1 << 32)] {
+        let exec = ExecRequest { approval_ttl: Some(asked), ..Default::default() };
+        let Err(error) = remote.exec(&caller(), exec).await else {
+            panic!("{asked:?} must be refused");
+        };
+        assert_condition(&error, Condition::InvalidArgument);
+        let resume = ResumeRequest { session: uid("sess-1"), approval_ttl: Some(asked) };
+        let Err(error) = remote.resume(&caller(), resume).await else {
+            panic!("{asked:?} must be refused");
+        };
+        assert_condition(&error, Condition::InvalidArgument);
+    }
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_approval_ttl_of_another_form_or_elsewhere_is_refused() {
+    fn with<T>(message: T, value: &'static str) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("x-approval-ttl", value.parse().unwrap());
+        request
+    }
+    let (running, fake, _) = connected(Over::Tcp).await;
+    let mut client = raw(&running).await;
+    let resume = v1::ResumeRequest { session: "s".to_owned(), ..Default::default() };
+    for bad in ["0", "-1", "soon", "", "1.5", "5s", "4294967296", "99999999999999999999"] {
+        let exec = client.exec(with(v1::ExecRequest::default(), bad)).await.map(|_| ());
+        let resumed = client.resume(with(resume.clone(), bad)).await.map(|_| ());
+        for status in [exec.unwrap_err(), resumed.unwrap_err()] {
+            assert_eq!(status.code(), Code::InvalidArgument, "{bad}");
+            assert!(status.message().starts_with("x-approval-ttl: "), "{}", status.message());
+        }
+    }
+    let uid = || "s".to_owned();
+    let replay = v1::ReplayRequest { session: uid(), ..Default::default() };
+    let approve = v1::ApproveRequest { session: uid(), ..Default::default() };
+    let fork = v1::ForkRequest { session: uid(), ..Default::default() };
+    let refused = [
+        client.create_session(with(Default::default(), "5")).await.map(|_| ()),
+        client.get_session(with(v1::GetSessionRequest { uid: uid() }, "5")).await.map(|_| ()),
+        client.list_sessions(with(Default::default(), "5")).await.map(|_| ()),
+        client.delete_session(with(v1::DeleteSessionRequest { uid: uid() }, "5")).await.map(|_| ()),
+        client.replay(with(replay, "5")).await.map(|_| ()),
+        client.approve(with(approve, "5")).await.map(|_| ()),
+        client.cancel(with(Default::default(), "5")).await.map(|_| ()),
+        client.suspend(with(v1::SuspendRequest { session: uid() }, "5")).await.map(|_| ()),
+        client.fork(with(fork, "5")).await.map(|_| ()),
+    ];
+    for result in refused {
+        let status = result.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented);
+        assert!(status.message().starts_with("x-approval-ttl "), "{}", status.message());
+    }
+    assert_eq!(fake.last(), "", "nothing reached the service");
 }
 
 #[tokio::test]

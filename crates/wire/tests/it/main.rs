@@ -1,6 +1,7 @@
 //! Conversions through bytes, and what they refuse.
 
 mod events;
+mod extensions;
 mod refusals;
 mod services;
 mod strategy;

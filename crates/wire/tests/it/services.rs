@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use mainspring_api::{
-    ApprovalRef, Capabilities, ComputeState, CreateRequest, DeletionState, Descriptor, ExecRequest,
-    ExecState, ExecutionId, ForkRequest, HarnessRegistration, HarnessSource, HarnessSpec,
-    HarnessState, IdentityRef, Mediation, Message, ModelReply, Origin, Placement, RegisterOutcome,
-    Resumability, Seq, Session, SessionUid, Timestamp, ToolResult, ToolSpec, Usage,
+    ApprovalRef, Capabilities, ComputeState, CreateRequest, DeletionState, Descriptor, Event,
+    EventBody, ExecRequest, ExecState, ExecutionId, ForkRequest, HarnessRegistration,
+    HarnessSource, HarnessSpec, HarnessState, IdentityRef, Mediation, Message, ModelReply, Origin,
+    Placement, RegisterOutcome, Resumability, Seq, Session, SessionUid, Timestamp, ToolResult,
+    ToolSpec, Usage,
 };
 use mainspring_wire::{
-    ControllerFrame, Frame, ModelResult, StartFrame, registered_from_wire, registered_to_wire, v1,
+    CallFailure, ControllerFrame, Frame, HistoryPage, ModelResult, StartFrame,
+    registered_from_wire, registered_to_wire, v1,
 };
 
 fn identity() -> IdentityRef {
@@ -145,13 +147,13 @@ fn every_frame_survives() {
     let frames = [
         Frame::Start(Box::new(StartFrame {
             config: "c".into(),
-            history: vec![mainspring_api::Event::of(mainspring_api::EventBody::Output(Some(
-                Message::assistant("h"),
-            )))],
+            history: vec![Event::of(EventBody::Output(Some(Message::assistant("h"))))],
             inputs: vec![Message::user("i")],
             resume_from_seq: 5,
             model: "m".to_owned(),
+            history_head: 0,
         })),
+        Frame::Start(Box::new(StartFrame { history_head: 100_000, ..StartFrame::default() })),
         Frame::Cancel(mainspring_api::CancelReason::Timeout),
         Frame::Approval(approval),
         Frame::Tool(Box::new(ToolResult { id: "t".to_owned(), ..Default::default() })),
@@ -166,6 +168,16 @@ fn every_frame_survives() {
             execution_id: "e".to_owned(),
             tool_call_id: "t".to_owned(),
             request_seq: 3,
+        }),
+        Frame::HistoryPage(Box::new(HistoryPage {
+            from_seq: 7,
+            events: vec![Event::of(EventBody::Input(Some(Message::user("h"))))],
+            end: true,
+        })),
+        Frame::Failure(CallFailure {
+            call_id: "c".to_owned(),
+            code: "tool_failed".to_owned(),
+            description: "it broke".to_owned(),
         }),
     ];
     for frame in frames {

@@ -1,0 +1,133 @@
+//! What has no method in `agentsessions.v1`, through server and client.
+
+use std::sync::Arc;
+
+use mainspring_api::{
+    Classify as _, Condition, ExecutionId, JsonObject, Outcome, Resolution, ResolveRequest,
+    Sessions, ToolResult,
+};
+use mainspring_transport_grpc::{LinkOptions, RemoteSessions, SessionsServer};
+use mainspring_wire::operations_v1 as wire;
+use mainspring_wire::operations_v1::operations_client::OperationsClient;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request};
+
+use crate::address_book::{BOTH, Over, Running};
+use crate::fake::{Fake, assert_condition, caller, session, uid};
+
+async fn connected(over: Over) -> (Running, Arc<Fake>, RemoteSessions) {
+    let fake = Arc::new(Fake::default());
+    let running = Running::sessions(over, fake.clone()).await;
+    let remote = RemoteSessions::connect(&running.address, &LinkOptions::default()).await.unwrap();
+    (running, fake, remote)
+}
+
+async fn raw(running: &Running) -> OperationsClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", running.address)).unwrap();
+    OperationsClient::new(endpoint.connect().await.unwrap())
+}
+
+fn resolve(session: &str, call: &str, resolution: Resolution) -> ResolveRequest {
+    ResolveRequest {
+        session: uid(session),
+        execution_id: ExecutionId::new("e").unwrap(),
+        tool_call_id: call.to_owned(),
+        resolution,
+    }
+}
+
+#[tokio::test]
+async fn every_resolution_reaches_the_service_as_it_is() {
+    let result = ToolResult {
+        id: "t".to_owned(),
+        output: Some(JsonObject::from([("k".to_owned(), 1.5.into())])),
+        ..Default::default()
+    };
+    let resolutions = [
+        Resolution::Result(Box::new(result)),
+        Resolution::Failed("it never ran".to_owned()),
+        Resolution::Retry,
+    ];
+    for over in BOTH {
+        let (running, fake, remote) = connected(over).await;
+        for resolution in &resolutions {
+            let request = resolve("sess-7", "t", resolution.clone());
+            let resolved = remote.resolve(&caller(), request.clone()).await.unwrap();
+            assert_eq!(resolved, session("sess-7"));
+            let seen = format!("/mainspring.v1.Operations/Resolve request-1 {request:?}");
+            assert_eq!(fake.last(), seen);
+        }
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn errors_keep_condition_outcome_and_session() {
+    let (_running, _, remote) = connected(Over::Unix).await;
+    let resolved = async |session: &str, call: &str| {
+        let request = resolve(session, call, Resolution::Retry);
+        remote.resolve(&caller(), request).await.unwrap_err()
+    };
+    let error = resolved("unknown", "t").await;
+    assert_condition(&error, Condition::SessionNotFound);
+    assert_eq!(error.session(), Some(&uid("unknown")));
+    for condition in [Condition::SessionBusy, Condition::UnansweredToolCall, Condition::Conflict] {
+        for (suffix, outcome) in [("", Outcome::NotApplied), ("?", Outcome::Unknown)] {
+            let error = resolved("sess-1", &format!("{}{suffix}", condition.code())).await;
+            assert_condition(&error, condition);
+            assert_eq!(error.outcome(), outcome);
+        }
+    }
+    // The service itself refuses: it keeps its own words.
+    let error = resolved("sess-1", "unimplemented").await;
+    assert_condition(&error, Condition::Unimplemented);
+    assert_eq!(error.to_string(), "about unimplemented");
+}
+
+#[tokio::test]
+async fn malformed_requests_name_the_field() {
+    let (running, fake, _) = connected(Over::Tcp).await;
+    let client = raw(&running).await;
+    let good = wire::ResolveRequest::try_from(resolve("s", "t", Resolution::Retry)).unwrap();
+    let check = async |edit: fn(&mut wire::ResolveRequest), words: &str| {
+        let mut bad = good.clone();
+        edit(&mut bad);
+        let status = client.clone().resolve(bad).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().starts_with(words), "{words}: {}", status.message());
+    };
+    check(|r| r.session.clear(), "session: ").await;
+    check(|r| r.session = "a/b".to_owned(), "session: ").await;
+    check(|r| r.execution_id.clear(), "execution_id: ").await;
+    check(|r| r.tool_call_id.clear(), "tool_call_id: missing").await;
+    check(|r| r.resolution = None, "resolution: missing").await;
+    assert_eq!(fake.last(), "", "nothing reached the service");
+
+    let mut request = Request::new(good.clone());
+    request.metadata_mut().insert("x-idempotency-key", "k".parse().unwrap());
+    let status = client.clone().resolve(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    assert!(status.message().starts_with("x-idempotency-key "), "{}", status.message());
+
+    let answer = client.clone().resolve(good).await.unwrap().into_inner();
+    assert_eq!(answer.session.unwrap().metadata.unwrap().uid, "s");
+}
+
+#[tokio::test]
+async fn a_host_of_the_plain_contract_is_named_as_such() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let fake = Arc::new(Fake::default());
+    let plain = SessionsServer::new(fake, LinkOptions::default()).into_service();
+    let serving = Server::builder().add_service(plain);
+    tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
+    let remote = RemoteSessions::connect(&address, &LinkOptions::default()).await.unwrap();
+    assert_eq!(remote.get(&caller(), &uid("s")).await.unwrap().uid, uid("s"));
+    let request = resolve("s", "t", Resolution::Retry);
+    let error = remote.resolve(&caller(), request).await.unwrap_err();
+    assert_condition(&error, Condition::Unimplemented);
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+    assert!(error.to_string().starts_with("resolve needs mainspring.v1.Operations"), "{error}");
+}
