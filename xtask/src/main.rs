@@ -9,6 +9,7 @@ mod claims;
 mod layers;
 mod plan;
 mod run;
+mod sim;
 mod source;
 mod tidy;
 mod workspace;
@@ -27,7 +28,8 @@ usage: cargo xtask COMMAND
   layers          the dependency edges between crates, against the table of layers
   tidy            module docs, file sizes, leftovers, manifests, claimed cases, conformance lists
   claims          builds the tests and checks that each claimed case runs where claims.toml says
-  bench [NAME..] [OPTION..]  runs benches with their own options; without a name it lists them";
+  bench [NAME..] [OPTION..]  runs benches with their own options; without a name it lists them
+  sim --seeds N | --seed K   simulates N seeds, or one of them";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -48,7 +50,7 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         println!("{USAGE}");
         return Ok(ExitCode::SUCCESS);
     }
-    if command != "bench"
+    if !matches!(command.as_str(), "bench" | "sim")
         && let Some(extra) = rest.first()
     {
         bail!("`{command}` takes no argument, but was given `{extra}`\n\n{USAGE}");
@@ -60,6 +62,7 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "tidy" => tidy::run(&Workspace::load()?),
         "claims" => claims::run(&Workspace::load()?),
         "bench" => bench::run(&Workspace::load()?, rest),
+        "sim" => sim::run(&Workspace::load()?, rest),
         other => bail!("there is no command `{other}`\n\n{USAGE}"),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -18,6 +18,10 @@ pub const EXPIRES_NOTE: &str = "expires";
 /// Note beside an approved gated call: its executor was started.
 pub(crate) const STARTED_NOTE: &str = "started";
 
+/// Note beside a tool call: its executor failed, and the harness was told. What
+/// follows is then no result of it.
+pub(crate) const FAILED_NOTE: &str = "failed";
+
 /// Note beside a tool call, with a number: a person allows one more start.
 pub(crate) const RETRY_NOTE: &str = "retry.";
 
@@ -42,6 +46,8 @@ pub(crate) struct EffectNotes {
     pub(crate) usage: Option<Usage>,
     /// Whether the executor of an approved call was started.
     pub(crate) started: bool,
+    /// Whether its executor failed.
+    pub(crate) failed: bool,
     /// Starts that people allowed.
     pub(crate) retries: u32,
     /// Starts that were made under those.
@@ -57,6 +63,7 @@ impl EffectNotes {
         Self {
             usage: notes.get(USAGE_NOTE).and_then(|note| read_usage(note)),
             started: notes.contains_key(STARTED_NOTE),
+            failed: notes.contains_key(FAILED_NOTE),
             retries: count(RETRY_NOTE),
             restarted: count(RESTARTED_NOTE),
         }

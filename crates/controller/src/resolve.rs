@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainspring_api::{
     AppendId, Entropy, EventBody, ExecutionId, Fence, Head, Part, Resolution, ResultCode, Seq,
-    ToolResult,
+    ToolResult, random_hex,
 };
 use mainspring_eventlog::{ExecutionView, Holder, SessionRow};
 
@@ -179,7 +179,8 @@ async fn allow_retry(
     let fence = acquire(journal, row, request).await?;
     let key = format!("{RETRY_NOTE}{}", call.notes.retries + 1);
     let (log, uid) = (journal.log(), journal.uid());
-    settle(|| log.annotate(uid, call.seq, fence, &key, "1")).await?;
+    let value = random_hex(&*request.entropy, 8);
+    settle(|| log.annotate(uid, call.seq, fence, &key, &value)).await?;
     Ok(row.view.head)
 }
 

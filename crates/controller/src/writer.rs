@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainspring_api::{
     AppendId, Classify as _, Entropy, Event, EventBody, ExecutionId, Fence, Head, LogRecord,
-    Outcome, Seq,
+    Outcome, Seq, random_hex,
 };
 use mainspring_eventlog::{Batch, LogError, NewRecord};
 
@@ -70,13 +70,15 @@ impl Writer {
         Ok(written.pop().expect("a batch of one gives one record"))
     }
 
-    /// Adds a note to a record, under this fence.
+    /// Adds a note to a record, under this fence. Its value is this writer's
+    /// alone, so that no other writer's note is taken for this one.
     pub(crate) async fn annotate(&mut self, seq: Seq, key: &str) -> Result<(), LogError> {
         if let Some(error) = &self.unsettled {
             return Err(error.clone());
         }
         let (log, uid, fence) = (self.journal.log(), self.journal.uid(), self.fence);
-        settle(|| log.annotate(uid, seq, fence, key, "1")).await
+        let value = random_hex(&*self.entropy, 8);
+        settle(|| log.annotate(uid, seq, fence, key, &value)).await
     }
 
     async fn settle(&mut self, batch: &Batch) -> Result<Head, LogError> {

@@ -152,6 +152,10 @@ impl Machine {
                         self.recorded.pop_front();
                         Ok(ToolStep::Served(Box::new(result)))
                     }
+                    // A report, right after a call that failed.
+                    Some(result) if taken.notes.failed && !carries_receipt(result) => {
+                        Err(SinkError::ToolResultMissing)
+                    }
                     Some(_) => self.diverge(Divergence::at(seq, "the result is of another call")),
                     None => self.diverge(Divergence::at(seq, "the recorded result has no body")),
                 }

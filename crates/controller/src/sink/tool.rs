@@ -16,7 +16,8 @@ use crate::approval::Binding;
 use crate::controller::ApprovedRetry;
 use crate::machine::{Decided, Redriven, ToolStep, carries_receipt};
 use crate::recorded::{
-    EXPIRES_NOTE, EffectNotes, RESTARTED_NOTE, STARTED_NOTE, expiry_text, normalise_result,
+    EXPIRES_NOTE, EffectNotes, FAILED_NOTE, RESTARTED_NOTE, STARTED_NOTE, expiry_text,
+    normalise_result,
 };
 use crate::run;
 
@@ -65,9 +66,9 @@ impl Inner {
         intent: ToolCall,
     ) -> Result<ToolResult> {
         let intent = self.means.tag.event(EventBody::ToolCall(Some(intent)));
-        guarded.record(intent.into()).await?;
+        let seq = guarded.record(intent.into()).await?.seq;
         let executor = self.executor()?;
-        self.execute(guarded, &executor, call).await
+        self.execute(guarded, &executor, seq, call).await
     }
 
     /// An intent whose result is missing: the tool is run under the recorded
@@ -82,7 +83,7 @@ impl Inner {
         if !executor.is_repeatable(&call.tool) {
             self.use_allowance(guarded, seq, &notes).await?;
         }
-        self.execute(guarded, &executor, &call).await
+        self.execute(guarded, &executor, seq, &call).await
     }
 
     fn executor(&self) -> Result<Arc<dyn ToolExecutor>> {
@@ -93,10 +94,17 @@ impl Inner {
         self: &Arc<Self>,
         guarded: &mut Guarded,
         executor: &Arc<dyn ToolExecutor>,
+        seq: Seq,
         call: &ToolCall,
     ) -> Result<ToolResult> {
-        let reply = self.reply(executor, call).await?;
-        let mut result = reply.map_err(|error| SinkError::failed(Arc::new(error)))?;
+        let mut result = match self.reply(executor, call).await? {
+            Ok(result) => result,
+            Err(error) => {
+                // A report may come next, and must not be taken for its result.
+                guarded.note_failure(seq).await?;
+                return Err(SinkError::failed(Arc::new(error)));
+            }
+        };
         self.means.counters.count_tool();
         if carries_receipt(&result) {
             return Err(SinkError::ApprovalReceiptReport);
@@ -223,6 +231,14 @@ impl Inner {
 }
 
 impl Guarded {
+    /// Notes that a call failed; once is enough.
+    async fn note_failure(&mut self, seq: Seq) -> Result<()> {
+        match self.writer()?.annotate(seq, FAILED_NOTE).await {
+            Ok(()) | Err(LogError::Moved { .. }) => Ok(()),
+            Err(error) => self.machine.stop(refused(error)),
+        }
+    }
+
     async fn annotate(&mut self, seq: Seq, key: &str) -> Result<()> {
         let noted = self.writer()?.annotate(seq, key).await;
         match noted {
