@@ -18,6 +18,7 @@ mod d_evidence;
 mod d_start;
 mod e_cuts;
 mod e_more_cuts;
+mod golden;
 mod h_guard;
 mod i_evidence;
 mod i_inspect;
