@@ -286,7 +286,7 @@ impl Controller {
     ///
     /// # Errors
     /// In this order, each before anything of the turn is recorded: a tampered
-    /// journal, an open approval, ill-formed evidence of approvals or of a
+    /// journal, ill-formed evidence of approvals, an open approval, an ill-formed
     /// legacy prefix, compute that does not hold the session's memory, a
     /// harness that cannot describe itself, a model that is not allowed, a moved
     /// head or newer fence. After that `ApprovalParked`, `Canceled`,
@@ -339,11 +339,12 @@ impl Controller {
 
     /// What refuses every new turn, before anybody is asked anything.
     async fn admit(&self, row: &SessionRow) -> Result<(), ControllerError> {
-        if let Some((execution, _)) = row.view.open_gate() {
-            return Err(ControllerError::ApprovalBlocked(execution.id.clone()));
-        }
+        // Whether a gate is open is known once its evidence holds.
         if let Some(latest) = &row.view.latest {
             check_approvals(&self.journal, latest).await?;
+        }
+        if let Some((execution, _)) = row.view.open_gate() {
+            return Err(ControllerError::ApprovalBlocked(execution.id.clone()));
         }
         if let Some(fault) = &row.view.legacy_fault {
             return Err(ControllerError::invalid(fault.seq, &fault.what));

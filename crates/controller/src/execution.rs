@@ -99,6 +99,15 @@ pub(crate) fn check_evidence(view: &SessionView) -> Result<(), ControllerError> 
     }
 }
 
+/// Refuses records without an id among those that have one: whose they are is
+/// not known. What else is ill-formed in other executions is not looked at.
+pub(crate) fn check_ids(view: &SessionView) -> Result<(), ControllerError> {
+    match &view.legacy_fault {
+        Some(fault) => Err(ControllerError::invalid(fault.seq, &fault.what)),
+        None => Ok(()),
+    }
+}
+
 /// The start of the pending execution, as it was recorded; none for an empty,
 /// finished or start-less journal. Reads only.
 ///

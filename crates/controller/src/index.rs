@@ -35,9 +35,9 @@ const COMPLETED: u8 = 8;
 /// The start declares how many inputs there are.
 const DECLARED: u8 = 16;
 
-/// A completed execution.
+/// Where an execution lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Completed {
+pub(crate) struct Extent {
     /// Its first record.
     pub(crate) first: Seq,
     /// Its last record.
@@ -46,31 +46,44 @@ pub(crate) struct Completed {
     pub(crate) gated: bool,
 }
 
+/// What a replay must know of a journal's executions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Executions {
+    /// The completed ones, by first appearance.
+    pub(crate) completed: Vec<Extent>,
+    /// The others that have a gated tool call, by first appearance.
+    pub(crate) gated: Vec<Extent>,
+    /// The harnesses that completed ones record, with their versions.
+    pub(crate) harnesses: BTreeSet<(String, String)>,
+}
+
 fn key(id: &ExecutionId) -> [u8; 16] {
     let digest = Sha256::digest(id.as_str().as_bytes());
     std::array::from_fn(|at| digest[at])
 }
 
 impl Index {
-    /// The completed executions by first appearance, and the harnesses that
-    /// they record, with their versions.
-    pub(crate) fn completed(self) -> (Vec<Completed>, BTreeSet<(String, String)>) {
-        let Self { entries, harnesses } = self;
-        let completed = entries.into_values().filter(|entry| entry.flags & COMPLETED != 0);
+    /// The executions that a replay runs, or checks.
+    pub(crate) fn executions(self) -> Executions {
+        let (mut completed, mut gated) = (Vec::new(), Vec::new());
         let mut recorded = BTreeSet::new();
-        let mut turns: Vec<_> = completed
-            .map(|entry| {
+        for entry in self.entries.values() {
+            let extent = Extent {
+                first: Seq::new(entry.first),
+                last: Seq::new(entry.last),
+                gated: entry.flags & GATED != 0,
+            };
+            if entry.flags & COMPLETED != 0 {
                 recorded.insert(entry.harness);
-                Completed {
-                    first: Seq::new(entry.first),
-                    last: Seq::new(entry.last),
-                    gated: entry.flags & GATED != 0,
-                }
-            })
-            .collect();
-        turns.sort_unstable();
-        let names = recorded.into_iter().map(|index| harnesses[index as usize].clone()).collect();
-        (turns, names)
+                completed.push(extent);
+            } else if extent.gated {
+                gated.push(extent);
+            }
+        }
+        completed.sort_unstable();
+        gated.sort_unstable();
+        let name = |index: u32| self.harnesses[index as usize].clone();
+        Executions { completed, gated, harnesses: recorded.into_iter().map(name).collect() }
     }
 
     /// The number of a pair. There are few: a session changes its harness by hand.
@@ -136,3 +149,6 @@ impl ExecutionTable for Index {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,5 @@
 //! Running recorded turns again, with no model and nothing written.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mainspring_api::{Descriptor, EventBody, Harness, Seq, Start};
@@ -10,7 +9,7 @@ use crate::approval::check_approvals;
 use crate::controller::{Controller, is_stateless, unconsumed};
 use crate::error::ControllerError;
 use crate::execution::{self, Opening, check_evidence};
-use crate::index::{Completed, Index};
+use crate::index::{Executions, Extent, Index};
 use crate::journal::Journal;
 use crate::legacy;
 use crate::machine::{Beyond, Facts, Machine};
@@ -68,24 +67,20 @@ impl Controller {
     ) -> Result<u64, ControllerError> {
         let row = self.journal.open().await?;
         check_evidence(&row.view)?;
-        let (turns, names) = self.completed(row.view.head.seq).await?;
-        let descriptor = self.check_turns(harness, &turns, &names).await?;
+        let executions = self.executions(row.view.head.seq).await?;
+        let descriptor = self.check_executions(harness, &executions).await?;
         let mut run = Replay { controller: self, harness, descriptor, on_output, turns: 0 };
         if let Some((last, anchor)) = legacy_range(&row.view) {
             run.legacy(last, anchor).await?;
         }
-        for turn in turns {
+        for turn in executions.completed {
             run.modern(turn).await?;
         }
         Ok(run.turns)
     }
 
-    /// The completed executions by first appearance, and who recorded them. One
-    /// pass over the journal.
-    async fn completed(
-        &self,
-        head: Seq,
-    ) -> Result<(Vec<Completed>, BTreeSet<(String, String)>), ControllerError> {
+    /// The executions of the journal. One pass over it.
+    async fn executions(&self, head: Seq) -> Result<Executions, ControllerError> {
         let (mut view, mut index) = (SessionView::default(), Index::default());
         self.journal
             .read_range(Seq::new(1), head, |stored| {
@@ -97,26 +92,28 @@ impl Controller {
         if let Some(latest) = &view.latest {
             index.store(latest)?;
         }
-        Ok(index.completed())
+        Ok(index.executions())
     }
 
-    /// Everything that can be refused is, before the first run.
-    async fn check_turns(
+    /// Everything that can be refused is, before the first run. Approvals of
+    /// turns that are not run again must hold too: what follows builds on them.
+    async fn check_executions(
         &self,
         harness: &Arc<dyn Harness>,
-        turns: &[Completed],
-        names: &BTreeSet<(String, String)>,
+        executions: &Executions,
     ) -> Result<Option<Descriptor>, ControllerError> {
-        for turn in turns.iter().filter(|turn| turn.gated) {
+        let Executions { completed, gated, harnesses } = executions;
+        for turn in completed.iter().filter(|turn| turn.gated).chain(gated) {
             check_approvals(&self.journal, &self.view_of(*turn).await?).await?;
         }
-        let gated = turns.iter().any(|turn| turn.gated);
-        let named = names.iter().any(|(name, version)| !(name.is_empty() && version.is_empty()));
+        let gated = completed.iter().any(|turn| turn.gated);
+        let mut names = harnesses.iter();
+        let named = names.any(|(name, version)| !(name.is_empty() && version.is_empty()));
         if !gated && !named {
             return Ok(None);
         }
         let descriptor = self.describe(harness, None).await?;
-        names
+        harnesses
             .iter()
             .try_for_each(|(name, version)| self.check_names(name, version, &descriptor))?;
         if gated && !is_stateless(&descriptor) {
@@ -126,7 +123,7 @@ impl Controller {
     }
 
     /// The whole view of a turn, folded again.
-    async fn view_of(&self, turn: Completed) -> Result<ExecutionView, ControllerError> {
+    async fn view_of(&self, turn: Extent) -> Result<ExecutionView, ControllerError> {
         let mut view = None;
         let mut id = None;
         self.journal
@@ -143,7 +140,7 @@ impl Controller {
     }
 }
 
-fn without_id(turn: Completed) -> ControllerError {
+fn without_id(turn: Extent) -> ControllerError {
     ControllerError::invalid(turn.first, "the execution has no id")
 }
 
@@ -168,7 +165,7 @@ impl Replay<'_> {
         self.turn(tag, last.next(), opening, tape).await
     }
 
-    async fn modern(&mut self, turn: Completed) -> Result<(), ControllerError> {
+    async fn modern(&mut self, turn: Extent) -> Result<(), ControllerError> {
         let journal = &self.controller.journal;
         let opening = execution::opening(journal, turn.first, turn.last).await?;
         let id = opening.id.clone().ok_or_else(|| without_id(turn))?;

@@ -123,6 +123,9 @@ impl Controller {
             }
             return self.prepare_modern(harness, deadline, &row, view).await;
         }
+        if let Some(ended) = &row.view.latest {
+            check_approvals(&self.journal, ended).await?;
+        }
         match &row.view.legacy {
             Some(legacy) if row.view.executions == 0 => match legacy.pending_input() {
                 Some(input) => self.prepare_legacy(&row, input).await,

@@ -11,7 +11,7 @@ use mainspring_eventlog::{Holder, SessionRow};
 use super::inspect::{digest, record_at};
 use super::scan::check_approvals;
 use crate::error::ControllerError;
-use crate::execution::check_evidence;
+use crate::execution::check_ids;
 use crate::journal::Journal;
 use crate::observer::Observer;
 use crate::recorded::Effect;
@@ -60,12 +60,12 @@ pub async fn approve(journal: &Journal, request: Approval) -> Result<LogRecord, 
         return refuse("the execution is not named");
     };
     let row = journal.open().await?;
-    if seq > row.view.head.seq {
-        return refuse("there is no such request");
-    }
-    check_evidence(&row.view)?;
+    check_ids(&row.view)?;
     if let Some(latest) = &row.view.latest {
         check_approvals(journal, latest).await?;
+    }
+    if seq > row.view.head.seq {
+        return refuse("there is no such request");
     }
     let recorded = record_at(journal, seq).await?;
     let names_it = matches!(&recorded.event.body, EventBody::ApprovalRequest(Some(body))
@@ -73,10 +73,11 @@ pub async fn approve(journal: &Journal, request: Approval) -> Result<LogRecord, 
     if !names_it || recorded.event.execution_id.as_ref() != Some(&execution) {
         return refuse("there is no such request");
     }
+    check_digest(journal, &execution, &request, seq).await?;
     if let Some(decided) = decision_of(journal, &row, &execution, seq).await? {
         return repeated(&request, decided);
     }
-    check_open(journal, &row, &request, seq).await?;
+    check_open(&row, &request, seq)?;
     decide(journal, &row, &execution, &request).await
 }
 
@@ -126,12 +127,7 @@ fn repeated(request: &Approval, decided: LogRecord) -> Result<LogRecord, Control
     if same { Ok(decided) } else { refuse("the request was decided otherwise") }
 }
 
-async fn check_open(
-    journal: &Journal,
-    row: &SessionRow,
-    request: &Approval,
-    seq: Seq,
-) -> Result<(), ControllerError> {
+fn check_open(row: &SessionRow, request: &Approval, seq: Seq) -> Result<(), ControllerError> {
     let Some(latest) = &row.view.latest else { return refuse("there is no such request") };
     if latest.id.as_str() != request.approval.execution_id {
         return refuse("a newer turn superseded the request");
@@ -142,15 +138,40 @@ async fn check_open(
     let Some(gate) = latest.gate.as_ref().filter(|gate| gate.request == Some(seq)) else {
         return refuse("a newer request superseded this one");
     };
-    if !row.view.owns(gate.call) {
-        return refuse("the request was inherited through a fork");
+    if row.view.owns(gate.call) {
+        Ok(())
+    } else {
+        refuse("the request was inherited through a fork")
     }
+}
+
+/// Whoever decides, or decides again, must have been shown the recorded call.
+async fn check_digest(
+    journal: &Journal,
+    execution: &ExecutionId,
+    request: &Approval,
+    seq: Seq,
+) -> Result<(), ControllerError> {
     let Some(shown) = &request.digest else { return Ok(()) };
-    let recorded = match record_at(journal, gate.call).await?.event.body {
-        EventBody::ToolCall(Some(call)) => digest(gate.call, &call)?,
-        _ => return refuse("the request's tool call has no body"),
-    };
-    if recorded == *shown { Ok(()) } else { refuse("the digest is not that of the recorded call") }
+    // Only errors and lifecycle records stand between a call and its request.
+    let mut at = seq;
+    while at > Seq::new(1) {
+        at = Seq::new(at.get() - 1);
+        let event = record_at(journal, at).await?.event;
+        match event.body {
+            EventBody::ToolCall(Some(call))
+                if event.execution_id.as_ref() == Some(execution)
+                    && call.id == request.approval.tool_call_id =>
+            {
+                return match digest(at, &call)? == *shown {
+                    true => Ok(()),
+                    false => refuse("the digest is not that of the recorded call"),
+                };
+            }
+            _ => {}
+        }
+    }
+    refuse("the request's tool call is not recorded")
 }
 
 async fn decide(

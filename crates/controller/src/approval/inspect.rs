@@ -7,7 +7,7 @@ use mainspring_eventlog::{ExecutionView, SessionView, tool_call_digest};
 
 use super::scan::check_approvals;
 use crate::error::ControllerError;
-use crate::execution::check_evidence;
+use crate::execution::check_ids;
 use crate::index::Index;
 use crate::journal::{Journal, missing};
 
@@ -58,7 +58,7 @@ pub async fn inspect_approval(
     } else {
         fold(journal, bound).await?
     };
-    check_evidence(&view)?;
+    check_ids(&view)?;
     let Some(latest) = view.latest.as_ref().filter(|latest| latest.gate.is_some()) else {
         return Ok(None);
     };

@@ -8,6 +8,10 @@ mod probe;
 pub(crate) mod raw;
 mod tools;
 
+pub(crate) mod between;
+pub(crate) mod engine;
+pub(crate) mod gates;
+
 pub(crate) use cell::{Cell, Kept, Reach, run, run_on_one_thread};
 pub(crate) use fixture::{Fixture, Placed, parked, sink_error, turn};
 pub(crate) use model::TestModel;
