@@ -168,6 +168,8 @@ async fn check_digest(
                     false => refuse("the digest is not that of the recorded call"),
                 };
             }
+            EventBody::Error(_) | EventBody::Lifecycle(_) => {}
+            _ if event.execution_id.as_ref() == Some(execution) => break,
             _ => {}
         }
     }
