@@ -10,7 +10,7 @@ use mainspring_eventlog::{GateView, Holder, LogError, NewRecord, SessionRow, min
 
 use crate::approval::{Binding, check_approvals, decision_event};
 use crate::error::ControllerError;
-use crate::execution::check_evidence;
+use crate::execution::{check_evidence, check_inputs};
 use crate::journal::Journal;
 use crate::observer::Observer;
 use crate::recorded::EffectNotes;
@@ -49,7 +49,8 @@ pub struct Cancellation {
 ///
 /// # Errors
 /// `Precondition` when the execution is not the latest or has ended otherwise,
-/// `InheritedToolIntent` when its open gate was inherited; nothing was recorded.
+/// `InheritedToolIntent` when its open gate was inherited, `IncompleteInvocation`
+/// when it lacks inputs; nothing was recorded.
 pub async fn cancel(journal: &Journal, request: &Cancellation) -> Result<Head, ControllerError> {
     if let Some(done) = canceled(&admit(journal, request).await?) {
         return Ok(done);
@@ -89,6 +90,10 @@ async fn admit(journal: &Journal, request: &Cancellation) -> Result<SessionRow, 
         let state = state.map_or("otherwise", EndState::name);
         let what = format!("execution {} has ended at seq {seq}: {state}", request.execution);
         return Err(ControllerError::Precondition(what));
+    }
+    if latest.end.is_none() {
+        // With an end it would be evidence out of shape, for good; a new turn abandons it.
+        check_inputs(latest)?;
     }
     check_approvals(journal, latest).await?;
     match &latest.gate {
