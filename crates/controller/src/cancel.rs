@@ -45,7 +45,8 @@ pub struct Cancellation {
 /// open gate is closed first; its call is not run. Calls no harness.
 ///
 /// # Guarantees
-/// The turn's end is its last record. Cancelling a canceled turn again does nothing.
+/// The turn's end is its last record. Cancelling a canceled turn again does
+/// nothing, whatever the reasons are.
 ///
 /// # Errors
 /// `Precondition` when the execution is not the latest or has ended otherwise,
@@ -85,7 +86,8 @@ async fn admit(journal: &Journal, request: &Cancellation) -> Result<SessionRow, 
         return Err(ControllerError::Precondition(what));
     };
     if let Some((seq, state)) = latest.end
-        && state != Some(EndState::Canceled)
+        // Nothing but a cancellation leaves an end that says failed.
+        && !matches!(state, Some(EndState::Canceled | EndState::Failed))
     {
         let state = state.map_or("otherwise", EndState::name);
         let what = format!("execution {} has ended at seq {seq}: {state}", request.execution);
