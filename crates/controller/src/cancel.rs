@@ -180,7 +180,8 @@ fn close_gate(
     let binding = Binding { call_id: &gate.call_id, request, decision };
     let receipt = match (approved, started) {
         (false, _) => binding.denied(),
-        (true, false) => binding.failed("canceled before the tool was run".to_owned()),
+        // Not every host notes starts, so this does not say that there was none.
+        (true, false) => binding.failed("canceled; no start of the tool was noted".to_owned()),
         (true, true) => {
             binding.failed("canceled while the tool was run; its outcome is unknown".to_owned())
         }
