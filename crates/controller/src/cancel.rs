@@ -67,7 +67,8 @@ pub async fn cancel(journal: &Journal, request: &Cancellation) -> Result<Head, C
         }
         let (observer, entropy) = (Arc::clone(&request.observer), Arc::clone(&request.entropy));
         let mut writer = Writer::new(journal.clone(), fence, row.view.head, observer, entropy);
-        match end_canceled(&mut writer, &row, request.reason, &*request.clock).await {
+        let tag = Tag::Execution(request.execution.clone());
+        match end_canceled(&mut writer, &tag, &row, request.reason, &*request.clock).await {
             Ok(()) => return Ok(writer.head),
             Err(ControllerError::Log(error @ LogError::Conflict { .. })) => conflict = Some(error),
             Err(error) => return Err(error),
@@ -111,19 +112,22 @@ fn canceled(row: &SessionRow) -> Option<Head> {
     latest.end.is_some().then_some(row.view.head)
 }
 
-/// Records, as one unit, what closes the open gate of the latest turn, and its end.
+/// Records, as one unit, what closes the open gate of the turn, and its end. It
+/// is the latest one; an old one without an id has no gate.
 pub(crate) async fn end_canceled(
     writer: &mut Writer,
+    tag: &Tag,
     row: &SessionRow,
     reason: CancelReason,
     clock: &dyn Clock,
 ) -> Result<(), ControllerError> {
-    let latest = row.view.latest.as_ref().expect("the caller saw the execution");
-    let tag = Tag::Execution(latest.id.clone());
     let mut records: Vec<NewRecord> = Vec::new();
-    if let Some(gate) = latest.gate.as_ref().filter(|gate| gate.receipt.is_none()) {
+    let view = row.view.latest.as_ref();
+    let view = view.filter(|view| matches!(tag, Tag::Execution(id) if *id == view.id));
+    let gate = view.and_then(|view| view.gate.as_ref());
+    if let Some(gate) = gate.filter(|gate| gate.receipt.is_none()) {
         let started = is_started(&writer.journal, gate).await?;
-        let closing = close_gate(&tag, gate, writer.head.seq, started, clock);
+        let closing = close_gate(tag, gate, writer.head.seq, started, clock);
         records.extend(closing.into_iter().map(NewRecord::from));
     }
     records.push(tag.event(EventBody::End(Some(end(reason)))).into());
