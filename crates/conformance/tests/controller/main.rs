@@ -11,6 +11,7 @@
 mod support;
 
 mod a_live;
+mod a_tools;
 mod b_replay;
 mod c_history;
 mod crash;
