@@ -19,6 +19,7 @@ mod d_evidence;
 mod d_start;
 mod e_cuts;
 mod e_more_cuts;
+mod f_tools;
 mod h_guard;
 mod journals;
 mod l_bound;
