@@ -20,6 +20,7 @@ mod d_start;
 mod e_cuts;
 mod e_more_cuts;
 mod f_tools;
+mod g_identity;
 mod h_guard;
 mod journals;
 mod l_bound;
