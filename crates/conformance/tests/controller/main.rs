@@ -13,6 +13,7 @@ mod support;
 mod a_live;
 mod a_tools;
 mod b_replay;
+mod b_reports;
 mod c_history;
 mod cancel;
 mod crash;
