@@ -1,6 +1,10 @@
 //! Family K: gates and tools whose records are lost or have no form, and harnesses that were not described.
 
+use std::sync::Arc;
+
 use mainspring_api::{Classify as _, EventBody, HarnessError, Json, ResultCode, ToolResult};
+use mainspring_controller::{ApprovedRetry, Controller, Options};
+use mainspring_testkit::{CutMode, CutOp, CutPoint, CutSide, CutStore};
 
 use crate::support::raw::{self, execution};
 use crate::support::{
@@ -57,6 +61,71 @@ async fn k08_receipt_is_not_recorded(session: Fixture) {
     driven(session.resume(&probe).await);
     assert_eq!(session.kinds().await, "ES IN TC AQ AR TR END");
     assert_eq!((session.executor().calls(), session.executor().ledger().len()), (2, 1));
+}
+
+/// The same session in a log that refuses one write, and works before and after it.
+fn refusing(session: &Fixture, op: CutOp, nth: u64) -> Fixture {
+    let point = CutPoint { side: CutSide::Before, op, nth };
+    let log = CutStore::new(Arc::clone(&session.log), point, CutMode::Error);
+    session.through(Arc::new(log))
+}
+
+/// Calls, ignores what becomes of it, goes on, and says that all is well.
+fn swallowing() -> Probe {
+    Probe::new(|_, sink| async move {
+        for _ in 0..2 {
+            let _ = sink.tool_call(gated("c1", "pay")).await;
+        }
+        let _ = sink.output("went on".to_owned()).await;
+        Ok(())
+    })
+}
+
+/// One refused write of a request stops the turn, though the log works again: nothing follows.
+async fn k01_one_refused_write_is_sticky(session: Fixture) {
+    let probe = session.place(swallowing()).await;
+    let refusing = refusing(&session, CutOp::Append, 2);
+    let error = refusing.exec(&probe, &["hello"]).await.unwrap_err();
+    assert_eq!((error.code(), session.kinds().await.as_str()), ("unavailable", "ES IN"));
+    parked(session.resume(&probe).await.result);
+    assert_eq!(session.kinds().await, "ES IN TC AQ");
+}
+
+/// The same for a receipt: the harness cannot go on without it.
+async fn k08_one_refused_write_is_sticky(session: Fixture) {
+    let session = session.with_tools();
+    let probe = session.place(swallowing()).await;
+    let park = parked(session.exec(&probe, &["hello"]).await);
+    session.decide(&park, true, "").await.unwrap();
+    let refusing = refusing(&session, CutOp::Append, 1);
+    let resumed = refusing.resume(&probe).await;
+    assert!(resumed.resumed);
+    assert_eq!(resumed.result.unwrap_err().code(), "unavailable");
+    assert_eq!((session.kinds().await.as_str(), session.executor().calls()), ("ES IN TC AQ AR", 1));
+}
+
+/// The same for the note of a start: without it the tool is not run.
+async fn k12b_one_refused_note_is_sticky(session: Fixture) {
+    let session = session.with_tools();
+    let probe = session.place(Probe::calling([gated("c1", "pay")])).await;
+    let park = parked(session.exec(&probe, &["hello"]).await);
+    session.decide(&park, true, "").await.unwrap();
+    let strict = async |session: &Fixture| {
+        let approved_retry = ApprovedRetry::DeclaredOnly;
+        let options = Options { approved_retry, ..session.options() };
+        Controller::new(session.journal(), options).await.unwrap()
+    };
+    let unwilling = session.place(swallowing()).await;
+    let controller = strict(&refusing(&session, CutOp::Annotate, 1)).await;
+    let resumed = controller.resume(&unwilling.harness, None).await;
+    assert!(resumed.resumed);
+    assert_eq!(resumed.result.unwrap_err().code(), "unavailable");
+    assert_eq!((session.kinds().await.as_str(), session.executor().calls()), ("ES IN TC AQ AR", 0));
+    driven(strict(&session).await.resume(&probe.harness, None).await);
+    assert_eq!(
+        (session.kinds().await.as_str(), session.executor().calls()),
+        ("ES IN TC AQ AR TR END", 1)
+    );
 }
 
 fn unrecordable() -> ToolResult {
@@ -138,6 +207,9 @@ matrix! {
     everywhere {
         #[test] fn k01_request_is_not_recorded;
         #[test] fn k08_receipt_is_not_recorded;
+        #[test] fn k01_one_refused_write_is_sticky;
+        #[test] fn k08_one_refused_write_is_sticky;
+        #[test] fn k12b_one_refused_note_is_sticky;
         #[test] fn k10_result_without_a_recorded_form;
         #[test] fn k03_described_at_the_gate;
         #[test] fn k03_undescribed_at_the_gate;
