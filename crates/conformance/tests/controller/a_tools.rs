@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use mainspring_api::{Classify as _, EventBody, Json, Mediation, ModelReply, ToolCall, ToolResult};
+use mainspring_api::{
+    Classify as _, EventBody, Json, Mediation, ModelReply, ResultCode, ToolCall, ToolResult,
+};
 use mainspring_testkit::read_all;
 
-use crate::support::raw::{kinds, some_usage};
+use crate::support::raw::{kinds, reported, some_usage};
 use crate::support::{
     Answers, Fixture, Probe, TestModel, TestTools, ask, mediated, sink_error, turn,
 };
@@ -171,6 +173,36 @@ async fn a12_args_without_a_recorded_form(session: Fixture) {
     assert_eq!((session.kinds().await.as_str(), session.executor().calls()), ("ES IN ERR", 0));
 }
 
+/// A failure may be given its code by whoever ran the tool, the executor or the harness: it is recorded as given, and replays.
+async fn a03_failures_may_have_a_code(session: Fixture) {
+    let session = session.with_tools();
+    let failed = |id: &str| ToolResult {
+        is_error: true,
+        error: "no such file".to_owned(),
+        code: ResultCode::ExecutorError,
+        ..reported(id)
+    };
+    let (answer, report) = (failed("c1"), failed("c2"));
+    session.executor().respond(move |_| {
+        let answer = answer.clone();
+        async move { Ok(answer) }
+    });
+    let probe = Probe::new(move |_, sink| {
+        let report = report.clone();
+        async move {
+            assert!(sink.tool_call(mediated("c1", "search")).await?.is_error);
+            sink.report(report).await?;
+            Ok(())
+        }
+    });
+    let probe = session.place(probe).await;
+    session.exec(&probe, &["hello"]).await.unwrap();
+    assert_eq!(session.kinds().await, "ES IN TC TR TR END");
+    let events = session.events().await;
+    assert_eq!((result(&events, 3), result(&events, 4)), (&failed("c1"), &failed("c2")));
+    session.replay_check(&probe, 1, &[]).await;
+}
+
 /// A turn of every effect replays with the same outputs, no call, and an unchanged head.
 async fn b01_multi_effect_turn(session: Fixture) {
     let session = session.with_tools();
@@ -196,6 +228,7 @@ matrix! {
     everywhere {
         #[test] fn a03_mediated_tool;
         #[test] fn a03_mediated_tool_alone;
+        #[test] fn a03_failures_may_have_a_code;
         #[test] fn a04_intent_is_durable_before_the_tool_runs;
         #[test] fn a06_unmediated_call_reaches_no_executor;
         #[test] fn a07_missing_key_reaches_no_executor;

@@ -5,7 +5,7 @@ use mainspring_controller::ControllerError;
 
 use crate::support::raw::{self, execution, some_usage};
 use crate::support::{
-    Answers, Fixture, Placed, Probe, driven, gated, mediated, parked, refused, sink_error,
+    Answers, Fixture, Probe, driven, gated, mediated, parked, refused, sink_error,
 };
 
 fn id() -> ExecutionId {
@@ -128,27 +128,25 @@ async fn cut_table_receipt(session: Fixture) {
     }
 }
 
-async fn another_call(session: &Fixture) -> Placed {
-    let other = ToolCall { idempotency_key: "another".to_owned(), ..gated("c1", "pay") };
-    session.place(Probe::calling([other])).await
-}
-
 /// A decided gate is carried out for the call that was decided, and for no other.
 async fn cut_table_another_call_at_a_decided_gate(session: Fixture) {
-    for approved in [true, false] {
-        let session = Fixture::open(session.cell).await.with_tools();
-        append_call(&session, gated("c1", "pay")).await;
-        session.append(gate(approved).into_iter().take(2)).await;
-        let other = another_call(&session).await;
-        let resumed = session.resume(&other).await;
-        assert!(resumed.resumed);
-        assert!(matches!(resumed.result, Err(ControllerError::ReplayDiverged(_))));
-        assert_eq!(session.kinds().await, "ES IN TC AQ AR ERR");
-        let probe = session.place(Probe::calling([gated("c1", "pay")])).await;
-        driven(session.resume(&probe).await);
-        assert_eq!(session.kinds().await, "ES IN TC AQ AR ERR TR END");
-        assert_eq!(session.executor().calls(), usize::from(approved));
-        session.replay_check(&probe, 1, &[]).await;
+    let key = ToolCall { idempotency_key: "another".to_owned(), ..gated("c1", "pay") };
+    for other in [key, gated("c9", "pay"), mediated("c9", "pay")] {
+        for approved in [true, false] {
+            let session = Fixture::open(session.cell).await.with_tools();
+            append_call(&session, gated("c1", "pay")).await;
+            session.append(gate(approved).into_iter().take(2)).await;
+            let changed = session.place(Probe::calling([other.clone()])).await;
+            let resumed = session.resume(&changed).await;
+            assert!(resumed.resumed);
+            assert!(matches!(resumed.result, Err(ControllerError::ReplayDiverged(_))));
+            assert_eq!(session.kinds().await, "ES IN TC AQ AR ERR");
+            let probe = session.place(Probe::calling([gated("c1", "pay")])).await;
+            driven(session.resume(&probe).await);
+            assert_eq!(session.kinds().await, "ES IN TC AQ AR ERR TR END");
+            assert_eq!(session.executor().calls(), usize::from(approved));
+            session.replay_check(&probe, 1, &[]).await;
+        }
     }
 }
 
@@ -289,6 +287,24 @@ async fn cut_table_fork_after_a_followed_call(session: Fixture) {
     }
 }
 
+/// A call or a gate that a child adds to a copied turn is its own: driven again, parked, and decided like any other.
+async fn cut_table_own_call_after_a_fork(session: Fixture) {
+    let parent = session.with_tools();
+    append_call(&parent, mediated("c0", "search")).await;
+    parent.append([raw::tool_result(&id(), raw::reported("c0"))]).await;
+    let child = parent.fork(4, "child").await.unwrap();
+    child.append([raw::tool_call(&id(), mediated("c1", "search"))]).await;
+    child.executor().declare("search");
+    let calls = [mediated("c0", "search"), mediated("c1", "search"), gated("c2", "pay")];
+    let probe = child.place(Probe::calling(calls)).await;
+    let park = parked(child.resume(&probe).await.result);
+    assert_eq!(child.kinds().await, "ES IN TC TR LC:FORK TC TR TC AQ");
+    child.decide(&park, true, "").await.unwrap();
+    driven(child.resume(&probe).await);
+    assert_eq!(child.executor().ledger(), ["key-c1", "key-c2"]);
+    child.replay_check(&probe, 1, &[]).await;
+}
+
 matrix! {
     run:
     everywhere {
@@ -303,6 +319,7 @@ matrix! {
         #[test] fn cut_table_fork_after_a_gate;
         #[test] fn cut_table_fork_after_a_call;
         #[test] fn cut_table_fork_after_a_followed_call;
+        #[test] fn cut_table_own_call_after_a_fork;
     }
     in_process {
         // also over the wire once failure replies are agreed

@@ -247,6 +247,30 @@ async fn g09_call_without_a_key_consumes_nothing(session: Fixture) {
     session.replay_check(&swallowing, 1, &[]).await;
 }
 
+/// A call that nobody mediates is refused as when it was recorded, before the call that is recorded next, and consumes nothing.
+async fn g08_unmediated_call_consumes_nothing(session: Fixture) {
+    for mediation in [Mediation::Unspecified, Mediation::InHarnessReported] {
+        for how in [Recorded::Answered, Recorded::Whole] {
+            let event = raw::tool_call(&execution(1), recorded());
+            let session = session_with(session.cell, event, how).await;
+            let unmediated = ToolCall { id: "c0".to_owned(), mediation, ..recorded() };
+            let handling = Probe::new(move |_, sink| {
+                let unmediated = unmediated.clone();
+                async move {
+                    let refused = sink.tool_call(unmediated).await.unwrap_err();
+                    assert_eq!(refused.code(), "unmediated_tool_call");
+                    sink.tool_call(recorded()).await?;
+                    Ok(())
+                }
+            });
+            let handling = session.place(handling).await;
+            session.resume(&handling).await.result.unwrap();
+            assert_eq!(session.kinds().await, "ES IN TC TR END");
+            session.replay_check(&handling, 1, &[]).await;
+        }
+    }
+}
+
 /// The call as it was recorded is none of these.
 async fn the_recorded_call_is_itself(session: Fixture) {
     for how in [Recorded::Cut, Recorded::Answered, Recorded::Whole] {
@@ -276,6 +300,7 @@ matrix! {
     in_process {
         // also over the wire once failure replies are agreed
         #[test] fn g07_args_without_a_recorded_form;
+        #[test] fn g08_unmediated_call_consumes_nothing;
         #[test] fn g09_call_without_a_key_consumes_nothing;
     }
 }
