@@ -10,7 +10,7 @@ use mainspring_eventlog::{GateView, Holder, LogError, NewRecord, SessionRow, min
 
 use crate::approval::{Binding, check_approvals, decision_event};
 use crate::error::ControllerError;
-use crate::execution::check_evidence;
+use crate::execution::{check_evidence, check_inputs};
 use crate::journal::Journal;
 use crate::observer::Observer;
 use crate::recorded::EffectNotes;
@@ -45,11 +45,13 @@ pub struct Cancellation {
 /// open gate is closed first; its call is not run. Calls no harness.
 ///
 /// # Guarantees
-/// The turn's end is its last record. Cancelling a canceled turn again does nothing.
+/// The turn's end is its last record. Cancelling a canceled turn again does
+/// nothing, whatever the reasons are.
 ///
 /// # Errors
 /// `Precondition` when the execution is not the latest or has ended otherwise,
-/// `InheritedToolIntent` when its open gate was inherited; nothing was recorded.
+/// `InheritedToolIntent` when its open gate was inherited, `IncompleteInvocation`
+/// when it lacks inputs; nothing was recorded.
 pub async fn cancel(journal: &Journal, request: &Cancellation) -> Result<Head, ControllerError> {
     if let Some(done) = canceled(&admit(journal, request).await?) {
         return Ok(done);
@@ -65,7 +67,8 @@ pub async fn cancel(journal: &Journal, request: &Cancellation) -> Result<Head, C
         }
         let (observer, entropy) = (Arc::clone(&request.observer), Arc::clone(&request.entropy));
         let mut writer = Writer::new(journal.clone(), fence, row.view.head, observer, entropy);
-        match end_canceled(&mut writer, &row, request.reason, &*request.clock).await {
+        let tag = Tag::Execution(request.execution.clone());
+        match end_canceled(&mut writer, &tag, &row, request.reason, &*request.clock).await {
             Ok(()) => return Ok(writer.head),
             Err(ControllerError::Log(error @ LogError::Conflict { .. })) => conflict = Some(error),
             Err(error) => return Err(error),
@@ -84,11 +87,16 @@ async fn admit(journal: &Journal, request: &Cancellation) -> Result<SessionRow, 
         return Err(ControllerError::Precondition(what));
     };
     if let Some((seq, state)) = latest.end
-        && state != Some(EndState::Canceled)
+        // Nothing but a cancellation leaves an end that says failed.
+        && !matches!(state, Some(EndState::Canceled | EndState::Failed))
     {
         let state = state.map_or("otherwise", EndState::name);
         let what = format!("execution {} has ended at seq {seq}: {state}", request.execution);
         return Err(ControllerError::Precondition(what));
+    }
+    if latest.end.is_none() {
+        // With an end it would be evidence out of shape, for good; a new turn abandons it.
+        check_inputs(latest)?;
     }
     check_approvals(journal, latest).await?;
     match &latest.gate {
@@ -104,19 +112,22 @@ fn canceled(row: &SessionRow) -> Option<Head> {
     latest.end.is_some().then_some(row.view.head)
 }
 
-/// Records, as one unit, what closes the open gate of the latest turn, and its end.
+/// Records, as one unit, what closes the open gate of the turn, and its end. It
+/// is the latest one; an old one without an id has no gate.
 pub(crate) async fn end_canceled(
     writer: &mut Writer,
+    tag: &Tag,
     row: &SessionRow,
     reason: CancelReason,
     clock: &dyn Clock,
 ) -> Result<(), ControllerError> {
-    let latest = row.view.latest.as_ref().expect("the caller saw the execution");
-    let tag = Tag::Execution(latest.id.clone());
     let mut records: Vec<NewRecord> = Vec::new();
-    if let Some(gate) = latest.gate.as_ref().filter(|gate| gate.receipt.is_none()) {
+    let view = row.view.latest.as_ref();
+    let view = view.filter(|view| matches!(tag, Tag::Execution(id) if *id == view.id));
+    let gate = view.and_then(|view| view.gate.as_ref());
+    if let Some(gate) = gate.filter(|gate| gate.receipt.is_none()) {
         let started = is_started(&writer.journal, gate).await?;
-        let closing = close_gate(&tag, gate, writer.head.seq, started, clock);
+        let closing = close_gate(tag, gate, writer.head.seq, started, clock);
         records.extend(closing.into_iter().map(NewRecord::from));
     }
     records.push(tag.event(EventBody::End(Some(end(reason)))).into());
@@ -173,7 +184,8 @@ fn close_gate(
     let binding = Binding { call_id: &gate.call_id, request, decision };
     let receipt = match (approved, started) {
         (false, _) => binding.denied(),
-        (true, false) => binding.failed("canceled before the tool was run".to_owned()),
+        // Not every host notes starts, so this does not say that there was none.
+        (true, false) => binding.failed("canceled; no start of the tool was noted".to_owned()),
         (true, true) => {
             binding.failed("canceled while the tool was run; its outcome is unknown".to_owned())
         }

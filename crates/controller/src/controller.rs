@@ -476,7 +476,9 @@ impl Controller {
             return Err(stopped(stop, result.err()));
         }
         match self.options.stop.get() {
-            Some(TurnStop::Cancel(reason)) => return self.finish_canceled(writer, reason).await,
+            Some(TurnStop::Cancel(reason)) => {
+                return self.finish_canceled(tag, writer, reason).await;
+            }
             // What was done before the host's word reached it is done.
             Some(TurnStop::Interrupt)
                 if closing.latched || result.is_err() || closing.unconsumed.is_some() =>
@@ -512,11 +514,12 @@ impl Controller {
     /// Ends a turn that the host canceled; whatever its run made of that.
     async fn finish_canceled(
         &self,
+        tag: &Tag,
         mut writer: Writer,
         reason: CancelReason,
     ) -> Result<Head, ControllerError> {
         let row = self.journal.log().get(self.journal.uid(), Level::Committed).await?;
-        end_canceled(&mut writer, &row, reason, &*self.options.clock).await?;
+        end_canceled(&mut writer, tag, &row, reason, &*self.options.clock).await?;
         Err(ControllerError::Canceled(reason))
     }
 }

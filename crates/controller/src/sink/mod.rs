@@ -101,7 +101,11 @@ impl RunSink {
         // What was not asked for may lie beyond the window.
         guarded.refill().await;
         guarded.tape = None;
-        (guarded.machine.close(), guarded.writer.take())
+        let mut closing = guarded.machine.close();
+        // The call that was given up was refused, whatever the harness made of it.
+        let given_up = self.0.abandon.get().is_some() && self.0.means.stop.get().is_some();
+        closing.latched |= given_up;
+        (closing, guarded.writer.take())
     }
 
     /// Runs an effect to its end even if the harness drops the call half way:

@@ -317,7 +317,10 @@ impl Fixture {
 
     /// Appends events at the head, as a writer that is no controller.
     pub(crate) async fn append(&self, events: impl IntoIterator<Item = Event>) {
-        mainspring_testkit::append(&*self.log, &self.uid, sample::records(events)).await.unwrap();
+        let records = sample::records(events);
+        if !records.is_empty() {
+            mainspring_testkit::append(&*self.log, &self.uid, records).await.unwrap();
+        }
     }
 
     pub(crate) async fn append_lifecycle(&self, body: Lifecycle) {
@@ -366,6 +369,20 @@ pub(crate) fn turn(inputs: &[&str]) -> Turn {
         expected: Expected::Head,
         ..Turn::new(inputs.iter().map(|text| Message::user(*text)).collect())
     }
+}
+
+/// The turn was driven to its end.
+#[track_caller]
+pub(crate) fn driven(resumed: Resumed) {
+    assert!(resumed.resumed);
+    resumed.result.unwrap();
+}
+
+/// Why nothing was driven.
+#[track_caller]
+pub(crate) fn refused(resumed: Resumed) -> ControllerError {
+    assert!(!resumed.resumed);
+    resumed.result.unwrap_err()
 }
 
 /// The request that a turn parked on.

@@ -13,10 +13,10 @@ pub(crate) mod engine;
 pub(crate) mod gates;
 
 pub(crate) use cell::{Cell, Kept, Reach, run, run_on_one_thread};
-pub(crate) use fixture::{Fixture, Placed, parked, sink_error, turn};
+pub(crate) use fixture::{Fixture, Placed, driven, parked, refused, sink_error, turn};
 pub(crate) use model::TestModel;
 pub(crate) use observer::{Told, Watcher};
-pub(crate) use probe::{Probe, ask, gated, mediated};
+pub(crate) use probe::{Answers, Probe, ask, gated, mediated};
 pub(crate) use tools::TestTools;
 
 /// Makes a `#[test]` of each case in each of its cells. `everywhere` is all

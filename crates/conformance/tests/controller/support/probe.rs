@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainspring_api::{
-    BoxFuture, Bytes, Capabilities, Descriptor, Event, EventSink, ExecutionId, Harness,
+    BoxFuture, Bytes, Capabilities, Classify, Descriptor, Event, EventSink, ExecutionId, Harness,
     HarnessError, Mediation, Message, ModelReply, ModelRequest, Resumability, SessionUid,
-    SinkError, Start, ToolCall, async_trait,
+    SinkError, Start, ToolCall, ToolResult, async_trait,
 };
 use mainspring_harness::{Echo, HistoryPages};
 
@@ -25,6 +25,33 @@ pub(crate) struct Seen {
     pub(crate) history: Vec<Event>,
     pub(crate) inputs: Vec<String>,
     pub(crate) resume_from_seq: i64,
+}
+
+/// What a harness was answered to its tool calls. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers(Arc<Mutex<Vec<Result<ToolResult, SinkError>>>>);
+
+impl Answers {
+    /// What was answered since the last call.
+    pub(crate) fn take(&self) -> Vec<Result<ToolResult, SinkError>> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+
+    /// The only answer since the last call, which is a result.
+    #[track_caller]
+    pub(crate) fn result(&self) -> ToolResult {
+        let mut answers = self.take();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        answers.pop().unwrap().unwrap()
+    }
+
+    /// The codes of the failures since the last call; `ok` for results.
+    pub(crate) fn codes(&self) -> Vec<&'static str> {
+        self.take()
+            .iter()
+            .map(|answer| answer.as_ref().map_or_else(Classify::code, |_| "ok"))
+            .collect()
+    }
 }
 
 /// A harness out of closures.
@@ -86,6 +113,54 @@ impl Probe {
                 sink.output((*text).to_owned()).await?;
             }
             Ok(())
+        })
+    }
+
+    /// A harness that makes each of `calls`, one after the other.
+    pub(crate) fn calling(calls: impl IntoIterator<Item = ToolCall>) -> Self {
+        let calls: Vec<_> = calls.into_iter().collect();
+        Self::new(move |_, sink| {
+            let calls = calls.clone();
+            async move {
+                for call in calls {
+                    sink.tool_call(call).await?;
+                }
+                Ok(())
+            }
+        })
+    }
+
+    /// The same, which then says `done`.
+    pub(crate) fn calling_then_done(calls: impl IntoIterator<Item = ToolCall>) -> Self {
+        Self::answered(calls, &Answers::default())
+    }
+
+    /// The same, which keeps what it is answered, and gives up at a failure.
+    pub(crate) fn answered(calls: impl IntoIterator<Item = ToolCall>, kept: &Answers) -> Self {
+        Self::keeping(calls, kept, false)
+    }
+
+    /// The same, which goes on after a failure.
+    pub(crate) fn handling(calls: impl IntoIterator<Item = ToolCall>, kept: &Answers) -> Self {
+        Self::keeping(calls, kept, true)
+    }
+
+    fn keeping(calls: impl IntoIterator<Item = ToolCall>, kept: &Answers, goes_on: bool) -> Self {
+        let (calls, kept): (Vec<_>, _) = (calls.into_iter().collect(), kept.clone());
+        Self::new(move |_, sink| {
+            let (calls, kept) = (calls.clone(), kept.clone());
+            async move {
+                for call in calls {
+                    let answer = sink.tool_call(call).await;
+                    let failed = answer.clone().err().filter(|_| !goes_on);
+                    lock(&kept.0).push(answer);
+                    if let Some(error) = failed {
+                        return Err(error.into());
+                    }
+                }
+                sink.output("done".to_owned()).await?;
+                Ok(())
+            }
         })
     }
 

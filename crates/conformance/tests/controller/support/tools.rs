@@ -8,6 +8,7 @@ use mainspring_api::{
     BoxFuture, Outcome, SessionUid, ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope,
     async_trait,
 };
+use tokio::sync::Notify;
 
 type Answer = Result<ToolResult, ToolError>;
 type Respond = dyn Fn(ToolCall) -> BoxFuture<'static, Answer> + Send + Sync;
@@ -53,6 +54,22 @@ impl TestTools {
         F: Future<Output = Answer> + Send + 'static,
     {
         *lock(&self.respond) = Some(Arc::new(move |call| Box::pin(respond(call))));
+    }
+
+    /// Answers as at first from now on.
+    pub(crate) fn recover(&self) {
+        *lock(&self.respond) = None;
+    }
+
+    /// Answers nothing from now on. Each call that hangs is notified of.
+    pub(crate) fn hang(&self) -> Arc<Notify> {
+        let called = Arc::new(Notify::new());
+        let hung = Arc::clone(&called);
+        self.respond(move |_| {
+            hung.notify_one();
+            std::future::pending()
+        });
+        called
     }
 
     /// How often it was called.
