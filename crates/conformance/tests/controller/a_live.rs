@@ -224,11 +224,11 @@ matrix! {
         #[test] fn a05_reported_tool;
         #[test] fn a10_provider_error_unhandled;
         #[test] fn a13_run_error;
-    }
-    in_process {
         #[test] fn a06_unmediated_call;
         #[test] fn a07_missing_key;
         #[test] fn a11_provider_error_handled_and_retried;
+    }
+    in_process {
         #[test] fn a_sink_error_is_returned_as_it_is;
     }
 }

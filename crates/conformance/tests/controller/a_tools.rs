@@ -237,9 +237,6 @@ matrix! {
         #[test] fn a09_executor_panics;
         #[test] fn a12_original_args;
         #[test] fn b01_multi_effect_turn;
-    }
-    in_process {
-        // also over the wire once failure replies are agreed
         #[test] fn a09_executor_error_handled;
         #[test] fn a12_args_without_a_recorded_form;
     }

@@ -320,9 +320,6 @@ matrix! {
         #[test] fn cut_table_fork_after_a_call;
         #[test] fn cut_table_fork_after_a_followed_call;
         #[test] fn cut_table_own_call_after_a_fork;
-    }
-    in_process {
-        // also over the wire once failure replies are agreed
         #[test] fn cut_table_call_then_effect;
     }
 }

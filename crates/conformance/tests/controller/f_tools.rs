@@ -240,9 +240,6 @@ matrix! {
         #[test] fn f08_live_tail_unhandled;
         #[test] fn f09_exec_past_an_unanswered_call;
         #[test] fn f10_declaration_is_of_the_recorded_name;
-    }
-    in_process {
-        // also over the wire once failure replies are agreed
         #[test] fn f07_executor_fails_on_redrive;
         #[test] fn f08_live_tail;
     }

@@ -296,9 +296,6 @@ matrix! {
         #[test] fn g08_bodyless_or_unmediated_evidence;
         #[test] fn g09_evidence_without_a_key;
         #[test] fn the_recorded_call_is_itself;
-    }
-    in_process {
-        // also over the wire once failure replies are agreed
         #[test] fn g07_args_without_a_recorded_form;
         #[test] fn g08_unmediated_call_consumes_nothing;
         #[test] fn g09_call_without_a_key_consumes_nothing;

@@ -213,9 +213,6 @@ matrix! {
         #[test] fn k10_result_without_a_recorded_form;
         #[test] fn k03_described_at_the_gate;
         #[test] fn k03_undescribed_at_the_gate;
-    }
-    in_process {
-        // also over the wire once failure replies are agreed
         #[test] fn k03_described_at_the_gate_with_memory;
     }
 }

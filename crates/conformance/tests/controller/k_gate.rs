@@ -285,10 +285,9 @@ matrix! {
         #[test] fn k06_undecided_resume;
         #[test] fn k07_repair;
         #[test] fn k04_legacy_turn;
+        #[test] fn k03_handled;
     }
     in_process {
-        // also over the wire once failure replies are agreed
-        #[test] fn k03_handled;
         // a bridge refuses a gate without an id or a session by itself
         #[test] fn k04_gate_identity;
         #[test] fn k04_no_session;

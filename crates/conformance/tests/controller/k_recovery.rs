@@ -386,10 +386,9 @@ matrix! {
         #[test] fn k13_forged_replies;
         #[test] fn k13_report_of_a_gate;
         #[test] fn k13_forged_replies_of_an_approved_call;
+        #[test] fn k14_historical_rejection;
     }
     in_process {
-        // also over the wire once failure replies are agreed
         #[test] fn k13_forgeries_are_not_sticky;
-        #[test] fn k14_historical_rejection;
     }
 }
