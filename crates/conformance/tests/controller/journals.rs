@@ -63,7 +63,9 @@ async fn mixed_completed_replays_both_outputs(session: Fixture) {
 async fn multi_turn_fails_the_hash_check_on_replay(session: Fixture) {
     let (session, echo) = imported(session.cell, "multi-turn").await;
     match session.replay(&echo).await {
-        Err(ControllerError::ReplayDiverged(what)) => assert!(what.to_string().contains("I0"), "{what}"),
+        Err(ControllerError::ReplayDiverged(what)) => {
+            assert!(what.to_string().contains("I0"), "{what}")
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!(session.outputs().await, ["echo:first", "echo:second"]);

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use mainspring_api::{
     Address, AppendId, ComputeState, ComputeStatus, Fidelity, InProcess, Incarnation, Message,
     OsEntropy, Runtime, RuntimeCapabilities, RuntimeError, Seq, SessionHistory, SessionSpec,
-    SessionUid, Signal, SnapshotRef, Timestamp, async_trait,
+    SessionUid, SnapshotRef, SystemClock, Timestamp, async_trait,
 };
-use mainspring_controller::{ControllerError, Expected, IgnoreAll, Journal, Turn};
+use mainspring_controller::{ApprovedRetry, ControllerError, Expected, Journal, Turn};
 use mainspring_eventlog::{
     EventLog, Holder, KvOptions, KvStore, Level, LogError, MemoryEngine, NewSession,
 };
@@ -129,15 +129,19 @@ async fn fixture(harness: impl mainspring_api::Harness) -> Fixture {
         runtime: Arc::clone(&runtime) as _,
         connector: Arc::new(Connectors::in_process()),
         model: Arc::new(EchoModel),
+        policy: None,
+        tools: None,
+        approved_retry: ApprovedRetry::DeclaredOnly,
         descriptor_id: String::new(),
         holder: Holder { id: "x".to_owned(), name: "x".to_owned() },
+        clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
     });
     Fixture { runtime, placer, journal: Journal::new(log, uid), guard: Guard::default() }
 }
 
 fn call() -> Call {
-    Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) }
+    Call::default()
 }
 
 impl Fixture {

@@ -10,6 +10,7 @@ use mainspring_api::{
     Operations as _, OsEntropy, Outcome, RequestId, Runtime, Seq, Session, Sessions as _,
     SessionsError, Signal, Start, SystemClock, async_trait,
 };
+use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{EventLog, Holder, KvOptions, KvStore, MemoryEngine};
 use mainspring_harness::EchoModel;
 use mainspring_placement::{Connectors, Harnesses, Placer, PlacerOptions};
@@ -53,17 +54,24 @@ fn service(log: Arc<dyn EventLog>, harness: Talker) -> Service {
         runtime,
         connector: Arc::new(Connectors::in_process()),
         model: Arc::new(EchoModel),
+        policy: None,
+        tools: None,
+        approved_retry: ApprovedRetry::DeclaredOnly,
         descriptor_id: String::new(),
         holder: Holder { id: "t".to_owned(), name: "t".to_owned() },
+        clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
     });
     Service::new(ServiceOptions {
         log,
         harnesses: Harnesses::new(placer),
         project: "default".to_owned(),
+        holder: Holder { id: "t".to_owned(), name: "t".to_owned() },
         clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
         idle: Duration::from_secs(300),
+        approval_ttl: None,
+        approval_policy: None,
     })
 }
 
