@@ -90,7 +90,14 @@ fn is_ended(row: &SessionRow, request: &CancelRequest, told: bool) -> Result<boo
     let Some(latest) = row.view.latest.as_ref().filter(|latest| latest.id == *execution) else {
         return refuse(format!("execution {execution} is not the session's latest"));
     };
+    let missing = latest.missing_inputs();
     match latest.end {
+        // Its end would make the journal's evidence ill-formed.
+        None if missing > 0 => {
+            let execution = execution.clone();
+            let error = ControllerError::IncompleteInvocation { execution, missing };
+            Err(placement_failed(error.into()).on(&request.session))
+        }
         None => Ok(false),
         Some((_, Some(EndState::Canceled))) => Ok(true),
         // What the host had to end has failed.
