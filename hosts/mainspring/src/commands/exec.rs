@@ -137,7 +137,7 @@ impl Turn {
                     }
                     None => {
                         drop(self.stream);
-                        return Err(leave(context, asked, interrupts).await);
+                        return Err(leave(context, asked, output, interrupts).await);
                     }
                 },
                 canceled = pending(&mut cancelling) => {
@@ -206,20 +206,28 @@ async fn pending(cancelling: &mut Option<Cancelling<'_>>) -> Result<Session, Ses
     }
 }
 
-/// Leaves a turn that has not begun, or does not end: a server goes on with
-/// it; in this process it is interrupted, to be resumed.
-async fn leave(context: &Context, begun: bool, interrupts: &mut Interrupts) -> CliError {
-    let (here, there) = match begun {
-        true => ("the turn was interrupted; it can be resumed", "the turn goes on without it"),
-        false => (NOT_BEGUN, NOT_BEGUN),
+/// Leaves a turn that has not begun, or does not end although it was
+/// cancelled: a server goes on with it; what this process runs ends with it,
+/// and can be resumed.
+async fn leave(
+    context: &Context,
+    begun: bool,
+    output: Output,
+    interrupts: &mut Interrupts,
+) -> CliError {
+    let Some(host) = &context.host else {
+        return stopped(if begun { "the turn is left to the server" } else { NOT_BEGUN });
     };
-    let Some(host) = &context.host else { return stopped(there) };
-    host.service().interrupt();
-    tokio::select! {
-        () = host.service().idle() => stopped(here),
-        // The process ends with what the journal says so far.
-        () = interrupts.next() => std::process::exit(EXIT_CANCELLED.into()),
+    if !begun {
+        host.service().interrupt();
+        tokio::select! {
+            () = host.service().idle() => return stopped(NOT_BEGUN),
+            () = interrupts.next() => {}
+        }
     }
+    // The journal says how far the turn got. Closing would wait for it.
+    let _ = output.fail(&stopped("the turn is left as it is; it can be resumed"));
+    std::process::exit(EXIT_CANCELLED.into())
 }
 
 const NOT_BEGUN: &str = "interrupted before the turn began";
