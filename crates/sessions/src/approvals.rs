@@ -107,12 +107,17 @@ impl Inner {
     }
 
     /// A turn waits for a decision. `asked` says that it has only just asked.
-    pub(crate) async fn on_park(self: &Arc<Self>, row: SessionRow, asked: bool) {
-        self.watch_request(&row).await;
+    pub(crate) async fn on_park(
+        self: &Arc<Self>,
+        row: SessionRow,
+        ttl: Option<Duration>,
+        asked: bool,
+    ) {
+        self.watch_request(&row, ttl).await;
         if asked && self.options.approval_policy.is_some() {
             let (inner, session) = (Arc::clone(self), row.session.uid);
             tokio::spawn(async move {
-                if let Err(error) = inner.ask_policy(&session).await {
+                if let Err(error) = inner.ask_policy(&session, ttl).await {
                     report(&session, &error, "the policy's decision is not recorded");
                 }
             });
@@ -120,7 +125,11 @@ impl Inner {
     }
 
     /// Asks the policy about the request that the session waits on.
-    async fn ask_policy(self: &Arc<Self>, session: &SessionUid) -> Result<(), SessionsError> {
+    async fn ask_policy(
+        self: &Arc<Self>,
+        session: &SessionUid,
+        ttl: Option<Duration>,
+    ) -> Result<(), SessionsError> {
         let Some(policy) = &self.options.approval_policy else { return Ok(()) };
         let state = inspect_approval(&self.journal(session), 0).await;
         let state = state.map_err(|error| placement_failed(error.into()).on(session))?;
@@ -152,15 +161,16 @@ impl Inner {
             digest: Some(pending.digest),
         };
         self.approve_as_host(request).await?;
-        self.finish_turn(session);
+        self.finish_turn(session, ttl);
         Ok(())
     }
 
-    /// Goes on with a turn that the host itself has decided about.
-    pub(crate) fn finish_turn(self: &Arc<Self>, session: &SessionUid) {
+    /// Goes on with a turn that the host itself has decided about, as the call
+    /// that made the request would have.
+    pub(crate) fn finish_turn(self: &Arc<Self>, session: &SessionUid, ttl: Option<Duration>) {
         let (inner, session) = (Arc::clone(self), session.clone());
         tokio::spawn(async move {
-            let request = ResumeRequest { session: session.clone(), approval_ttl: None };
+            let request = ResumeRequest { session: session.clone(), approval_ttl: ttl };
             // Watched to its end: a stream that is dropped early gives the turn up.
             let failed = match inner.resume(request).await {
                 Err(error) => Some(error),

@@ -71,7 +71,7 @@ impl Inner {
         lease.drives(turn.execution_id.clone(), call.stop.clone());
         let journal = self.journal(&uid);
         let held = Arc::clone(&lease);
-        self.spawn(lease, feed, false, async move {
+        self.spawn(lease, feed, approval_ttl, false, async move {
             placer.exec(&held, &journal, turn, call).await.map(drop)
         });
         Ok(stream)
@@ -112,7 +112,9 @@ impl Inner {
         let (stream, call, feed) = self.watch(row, deadline, approval_ttl, show_first);
         lease.drives(execution, call.stop.clone());
         let held = Arc::clone(&lease);
-        self.spawn(lease, feed, true, async move { placer.resume(&held, &journal, call).await });
+        self.spawn(lease, feed, approval_ttl, true, async move {
+            placer.resume(&held, &journal, call).await
+        });
         Ok(stream)
     }
 
@@ -211,6 +213,7 @@ impl Inner {
         self: &Arc<Self>,
         lease: Arc<Lease>,
         feed: Arc<Feed>,
+        approval_ttl: Option<Duration>,
         show: bool,
         turn: impl Future<Output = Result<(), PlacementError>> + Send + 'static,
     ) {
@@ -236,7 +239,7 @@ impl Inner {
             drop(lease);
             report(&uid, &feed, result, row);
             match waiting {
-                Some(row) => inner.on_park(row, asked).await,
+                Some(row) => inner.on_park(row, approval_ttl, asked).await,
                 None => inner.release_when_idle(&uid).await,
             }
         });

@@ -47,6 +47,8 @@ struct Timer {
     at: Timestamp,
     session: SessionUid,
     request: Seq,
+    /// How long the requests of its call live; `None` leaves it to the host.
+    ttl: Option<Duration>,
 }
 
 /// The timers of a host.
@@ -151,10 +153,10 @@ impl Inner {
     }
 
     /// Sets a timer for the request that a session waits on, if it expires.
-    pub(crate) async fn watch_request(self: &Arc<Self>, row: &SessionRow) {
+    pub(crate) async fn watch_request(self: &Arc<Self>, row: &SessionRow, ttl: Option<Duration>) {
         match self.expires(row).await {
             Ok(None) => {}
-            Ok(Some(timer)) => self.set_timer(timer),
+            Ok(Some(timer)) => self.set_timer(Timer { ttl, ..timer }),
             Err(error) => tracing::warn!(
                 session = %row.session.uid, code = error.code(),
                 "cannot tell whether a request for approval expires"
@@ -179,7 +181,7 @@ impl Inner {
         let note = page.first().and_then(|record| record.notes.get(EXPIRES_NOTE));
         let Some(note) = note else { return Ok(None) };
         // A note that is no time was not written by a host, and ends nothing.
-        Ok(parse_rfc3339(note).map(|at| Timer { at, session, request }))
+        Ok(parse_rfc3339(note).map(|at| Timer { at, session, request, ttl: None }))
     }
 
     /// Finds the requests that were made before this process started.
@@ -213,7 +215,7 @@ impl Inner {
         loop {
             let page = self.options.log.list(query.clone(), Level::Committed).await?;
             for row in &page.rows {
-                self.watch_request(row).await;
+                self.watch_request(row, None).await;
             }
             match page.next {
                 Some(next) => query.after = Some(next),
@@ -246,7 +248,7 @@ impl Inner {
         };
         self.approve_as_host(request).await?;
         tracing::info!(session = %timer.session, "a request for approval has expired");
-        self.finish_turn(&timer.session);
+        self.finish_turn(&timer.session, timer.ttl);
         Ok(())
     }
 }

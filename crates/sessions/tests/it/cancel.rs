@@ -29,7 +29,11 @@ async fn each_open_state_is_closed_in_one_step() {
     service.decided(&asked, &approval, true).await.unwrap();
     let (refused, approval) = service.parked("").await;
     service.decided(&refused, &approval, false).await.unwrap();
+    let failed = service.created().await;
+    service.run(&failed, "out a, fail own").await;
     for (session, count, journal, says) in [
+        (&failed, 4, "ES IN OUT ERR CANCELED", ""),
+        (&failed, 3, "ES IN OUT CANCELED", ""),
         (&asked, 2, "ES IN CANCELED", ""),
         (&asked, 3, "ES IN TC AQ AR TR CANCELED", "Tool execution denied"),
         (&asked, 4, "ES IN TC AQ AR TR CANCELED", "Tool execution denied"),

@@ -90,6 +90,21 @@ async fn a_call_says_how_long_its_requests_live() {
     assert_eq!(world.tools.done(), ["key-c1"], "the first was approved, the second expired");
 }
 
+/// What the host goes on with by itself keeps the time to live of its call.
+#[tokio::test(start_paused = true)]
+async fn the_next_request_of_an_expired_turn_expires_too() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    let request = ExecRequest { approval_ttl: Some(HOUR), ..turn(&session, "gate c1, gate c2") };
+    shown(service.exec(&caller(), request).await).await;
+    tokio::time::sleep(3 * HOUR).await;
+    settled(&service, &session).await;
+    let done = service.get(&caller(), &session).await.unwrap();
+    assert_eq!(done.exec_state, ExecState::Completed);
+    assert!(world.tools.started().is_empty());
+}
+
 /// A decision that came first stands.
 #[tokio::test(start_paused = true)]
 async fn an_expiry_that_comes_late_does_nothing() {

@@ -39,12 +39,12 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     // Ends with this call, and its socket with it, however this call ends.
     let serving = serve_when(ready.wait(), opening.clone(), listener, options, stop.wait());
     let mut serving = std::pin::pin!(serving);
-    let mut terminated = std::pin::pin!(terminated());
+    let mut stops = Stops::listen()?;
     let progress = told_once(opening.progress(), format!("listening on {address}"));
     let log = tokio::select! {
         biased;
         // Nothing was begun that would have to end.
-        () = &mut terminated => return Ok(()),
+        () = stops.next() => return Ok(()),
         served = &mut serving => return served.map_err(|error| serve_failed(&error)),
         log = open_log_with(journal(global, Open::OrCreate)?, progress) => log?,
     };
@@ -61,7 +61,7 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
     let served = tokio::select! {
         served = &mut serving => Some(served),
-        () = &mut terminated => {
+        () = stops.next() => {
             service.drain();
             crate::output::tell("draining; a second signal interrupts the turns that run");
             stop.set(());
@@ -69,14 +69,14 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
             let ended = async { tokio::join!(&mut serving, service.idle()).0 };
             tokio::select! {
                 served = ended => Some(served),
-                () = self::terminated() => None,
+                () = stops.next() => None,
                 () = tokio::time::sleep(DRAIN_MAX) => None,
             }
         }
     };
     service.interrupt();
-    tokio::spawn(async {
-        self::terminated().await;
+    tokio::spawn(async move {
+        stops.next().await;
         std::process::exit(EXIT_CANCELLED.into());
     });
     let interrupted = tokio::time::timeout(INTERRUPT_MAX, service.idle());
@@ -164,19 +164,30 @@ pub(crate) fn serve_failed(error: &mainspring::transport_grpc::ServeError) -> Cl
     CliError::of(condition, mainspring::api::report(error))
 }
 
-/// Waits for SIGINT or SIGTERM.
+/// SIGINT and SIGTERM, none of them lost.
 #[cfg(feature = "transport-grpc")]
-pub(crate) async fn terminated() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut term) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        result = tokio::signal::ctrl_c() => {
-            if result.is_err() {
-                std::future::pending::<()>().await;
-            }
+pub(crate) struct Stops {
+    int: tokio::signal::unix::Signal,
+    term: tokio::signal::unix::Signal,
+}
+
+#[cfg(feature = "transport-grpc")]
+impl Stops {
+    pub(crate) fn listen() -> Result<Self, CliError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let heard =
+            |kind| signal(kind).map_err(|error| CliError::internal(format!("signals: {error}")));
+        Ok(Self { int: heard(SignalKind::interrupt())?, term: heard(SignalKind::terminate())? })
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) {
+        let heard = tokio::select! {
+            heard = self.int.recv() => heard,
+            heard = self.term.recv() => heard,
+        };
+        if heard.is_none() {
+            std::future::pending::<()>().await;
         }
     }
 }
