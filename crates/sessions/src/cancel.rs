@@ -113,7 +113,7 @@ fn is_ended(row: &SessionRow, request: &CancelRequest, told: bool) -> Result<boo
 
 fn not_ended_yet(request: &CancelRequest) -> SessionsError {
     let message = format!(
-        "execution {} was told to stop and has not ended within {} s; it is not told again",
+        "execution {} was told to stop and has not ended within {} s; it stays told",
         request.execution_id,
         CANCEL_WAIT_MAX.as_secs()
     );

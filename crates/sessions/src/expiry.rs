@@ -289,5 +289,49 @@ fn between(now: Timestamp, at: Timestamp) -> Duration {
     let nanos = (i128::from(at.seconds) - i128::from(now.seconds)) * 1_000_000_000
         + i128::from(at.nanos)
         - i128::from(now.nanos);
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).max(Duration::from_millis(1))
+    let nanos = u64::try_from(nanos.max(0)).unwrap_or(u64::MAX);
+    Duration::from_nanos(nanos).max(Duration::from_millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timer(second: usize) -> Timer {
+        Timer {
+            at: Timestamp { seconds: i64::try_from(second).unwrap(), nanos: 0 },
+            session: SessionUid::new(&format!("s{second}")).unwrap(),
+            request: Seq::new(4),
+            ttl: None,
+        }
+    }
+
+    #[test]
+    fn timers_are_bounded_and_the_soonest_are_kept() {
+        let expiry = Expiry::default();
+        for second in (1..=TIMERS_MAX + 10).rev() {
+            assert_eq!(expiry.add(timer(second)), second == TIMERS_MAX + 10, "one task");
+        }
+        expiry.add(timer(1));
+        assert_eq!(expiry.timers().due.len(), TIMERS_MAX, "a request has one timer");
+        let now = Timestamp { seconds: 1 << 30, nanos: 0 };
+        for second in 1..=TIMERS_MAX / 2 {
+            match expiry.next(now) {
+                Next::Expire(due) => assert_eq!(due, timer(second)),
+                _ => panic!("{second} is due"),
+            }
+        }
+        assert!(matches!(expiry.next(now), Next::Scan), "there is room for those left out");
+        assert!(matches!(expiry.next(now), Next::Expire(_)));
+        let early = Timestamp { seconds: 0, nanos: 0 };
+        assert!(matches!(expiry.next(early), Next::Sleep(TICK_MAX)));
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_never_nothing() {
+        let at = |seconds, nanos| Timestamp { seconds, nanos };
+        assert_eq!(between(at(1, 900_000_000), at(3, 0)), Duration::from_millis(1_100));
+        assert_eq!(between(at(3, 0), at(3, 10)), Duration::from_millis(1));
+        assert_eq!(between(at(3, 0), at(1, 0)), Duration::from_millis(1));
+    }
 }

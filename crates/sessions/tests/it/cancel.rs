@@ -1,5 +1,7 @@
 //! Cancelling, in every state that a turn can be in.
 
+use std::sync::atomic::Ordering;
+
 use futures_util::StreamExt as _;
 use mainspring_api::{
     AppendId, CancelReason, CancelRequest, Classify as _, Condition, EventBody, ExecState,
@@ -211,32 +213,96 @@ async fn a_cancel_outlives_its_call() {
     watching.await.unwrap();
 }
 
-/// A request that was recorded first wins, and is then closed.
+/// A request that was recorded first wins: its turn parks, and is then closed.
 #[tokio::test(start_paused = true)]
 async fn a_cancel_that_meets_a_park_closes_the_gate() {
-    for polls in 0..60 {
-        let world = World::new();
-        let service = world.service();
+    let world = World::new();
+    let service = world.service();
+    world.compute.slow_snapshot.store(true, Ordering::Relaxed);
+    let session = service.created().await;
+    let (inner, uid) = (service.clone(), session.clone());
+    let watching = tokio::spawn(async move { inner.run(&uid, "out a, gate c1").await });
+    world.compute.capturing.wait().await;
+    assert_eq!(world.journal(&session).await, "ES IN OUT TC AQ");
+    let (canceled, ()) = tokio::join!(service.canceled(&session), async {
+        tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+        assert_eq!(world.journal(&session).await, "ES IN OUT TC AQ", "it waits for the turn");
+        assert!(world.compute.go.set(()));
+    });
+    assert_eq!(canceled.unwrap().exec_state, ExecState::Canceled);
+    assert_eq!(world.journal(&session).await, "ES IN OUT TC AQ SUSPEND AR TR CANCELED");
+    let shown = watching.await.unwrap();
+    assert_eq!(shown.kinds(), "ES IN OUT TC AQ SUSPEND");
+    assert_eq!(shown.last().exec_state, ExecState::Awaiting, "as it was when it parked");
+    assert!(world.tools.started().is_empty());
+}
+
+/// A turn that does not end although it was told stays told.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_waits_no_longer_than_its_bound() {
+    let world = World::new();
+    let service = world.service();
+    world.compute.slow_snapshot.store(true, Ordering::Relaxed);
+    let session = service.created().await;
+    let (inner, uid) = (service.clone(), session.clone());
+    let watching = tokio::spawn(async move { inner.run(&uid, "gate c1").await });
+    world.compute.capturing.wait().await;
+    let late = service.canceled(&session).await.unwrap_err();
+    assert_eq!(late.condition(), Condition::DeadlineExceeded);
+    assert_eq!(late.outcome(), Outcome::Unknown);
+    assert!(world.compute.go.set(()));
+    watching.await.unwrap();
+    service.canceled(&session).await.unwrap();
+    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND AR TR CANCELED");
+}
+
+/// A suspend that is under way is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_waits_for_a_short_operation() {
+    let world = World::new();
+    let service = world.service();
+    let (session, _) = service.parked("").await;
+    world.compute.slow_snapshot.store(true, Ordering::Relaxed);
+    let (inner, uid) = (service.clone(), session.clone());
+    let suspending = tokio::spawn(async move { inner.suspend(&caller(), &uid).await });
+    world.compute.capturing.wait().await;
+    let busy = service.canceled(&session).await.unwrap_err();
+    assert_eq!(busy.condition(), Condition::SessionBusy, "the wait is bounded");
+    let (canceled, ()) = tokio::join!(service.canceled(&session), async {
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        assert!(world.compute.go.set(()));
+    });
+    canceled.unwrap();
+    suspending.await.unwrap().unwrap();
+    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND SUSPEND AR TR CANCELED");
+}
+
+/// Wherever a cancel meets a turn, the session leaves RUNNING and takes the next turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn b22_a_cancelled_session_takes_the_next_turn() {
+    let world = World::new();
+    let service = world.service();
+    let script = (0..40).map(|n| format!("out {n}, tool c{n} quick")).collect::<Vec<_>>();
+    let script = script.join(", ");
+    for records in 0..50 {
         let session = service.created().await;
-        let request = turn(&session, "out a, gate c1, out b");
-        let mut stream = service.exec(&caller(), request).await.unwrap();
-        // The session and the start.
-        stream.next().await.unwrap().unwrap();
-        stream.next().await.unwrap().unwrap();
-        let rest = tokio::spawn(async move { stream.for_each(|_| async {}).await });
-        for _ in 0..polls {
-            tokio::task::yield_now().await;
+        let mut stream = service.exec(&caller(), turn(&session, &script)).await.unwrap();
+        // The session comes first, and then its start and inputs.
+        for _ in 0..records + 3 {
+            stream.next().await.unwrap().unwrap();
         }
-        let canceled = service.canceled(&session).await.unwrap();
-        assert_eq!(canceled.exec_state, ExecState::Canceled, "{polls}");
-        service.idle().await;
-        rest.await.unwrap();
-        let journal = world.journal(&session).await;
-        let fits = ["ES IN CANCELED", "ES IN OUT CANCELED", "ES IN OUT TC AQ AR TR CANCELED"]
-            .contains(&journal.as_str())
-            || journal == "ES IN OUT TC AQ SUSPEND AR TR CANCELED";
-        assert!(fits, "{polls}: {journal}");
-        assert!(world.tools.started().is_empty());
+        let canceled = service.canceled(&session).await;
+        let state = service.get(&caller(), &session).await.unwrap().exec_state;
+        match canceled {
+            Ok(session) => assert_eq!(session.exec_state, ExecState::Canceled),
+            // The turn was faster.
+            Err(error) => {
+                assert_eq!(error.condition(), Condition::FailedPrecondition, "{error}");
+                assert_eq!(state, ExecState::Completed);
+            }
+        }
+        let next = service.run(&session, "out x").await;
+        assert_eq!(next.kinds(), "ES IN OUT END", "{records}");
     }
 }
 

@@ -128,6 +128,10 @@ impl ToolExecutor for Tools {
 pub(crate) struct Compute {
     calls: Mutex<Vec<&'static str>>,
     pub(crate) no_snapshot: AtomicBool,
+    /// Whether a snapshot waits for `go`, once it has begun.
+    pub(crate) slow_snapshot: AtomicBool,
+    pub(crate) capturing: Signal<()>,
+    pub(crate) go: Signal<()>,
 }
 
 impl Compute {
@@ -167,6 +171,10 @@ impl Runtime for Compute {
         _fidelity: Fidelity,
     ) -> Result<SnapshotRef, RuntimeError> {
         self.note("snapshot");
+        if self.slow_snapshot.load(Ordering::Relaxed) {
+            self.capturing.set(());
+            self.go.wait().await;
+        }
         if self.no_snapshot.load(Ordering::Relaxed) {
             return Err(RuntimeError::Unsupported { runtime: "test", what: "a snapshot" });
         }

@@ -46,7 +46,7 @@ pub(crate) async fn list(global: &Global, args: List, output: Output) -> Result<
 pub(crate) async fn get(global: &Global, args: OneSession, output: Output) -> Result<(), CliError> {
     let session = uid(&args.session)?;
     let context = Context::open(global, &args.host, None, Open::Existing).await?;
-    let found = find(&context, &session).await;
+    let found = find(&context, &session, output).await;
     context.close().await;
     let (session, waiting) = found?;
     let mut json = session_json(&session);
@@ -65,11 +65,17 @@ pub(crate) async fn get(global: &Global, args: OneSession, output: Output) -> Re
 async fn find(
     context: &Context,
     session: &SessionUid,
+    output: Output,
 ) -> Result<(Session, Option<RecordedCall>), CliError> {
     let session = context.sessions.get(&caller("mainspring get"), session).await?;
-    let waiting = match &session.pending_approval {
-        Some(approval) => Some(recorded::call(context, &session.uid, approval).await?),
-        None => None,
+    let Some(approval) = &session.pending_approval else { return Ok((session, None)) };
+    let waiting = match recorded::call(context, &session.uid, approval).await {
+        Ok(call) => Some(call),
+        // What is known of the session is shown all the same.
+        Err(error) => {
+            output.note(&format!("the call that waits cannot be shown: {error}"));
+            None
+        }
     };
     Ok((session, waiting))
 }
