@@ -5,15 +5,16 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 
 use mainspring::api::{
-    Descriptor, EventSink, Harness, HarnessError, Json, Mediation, Signal, Start, ToolCall,
-    async_trait,
+    Descriptor, EventSink, Harness, HarnessError, Json, Mediation, ModelRequest, Signal, Start,
+    ToolCall, async_trait,
 };
 use mainspring::transport_grpc::{Listener, ServeOptions, serve_harness};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, Done, Serving, records, session_of};
 
-/// Does the steps of its configuration: `gate ID`, `tool ID`, `out TEXT`, `wait`.
+/// Does the steps of its configuration: `gate ID`, `tool ID`, `ask MODEL`,
+/// `out TEXT`, `wait`.
 #[derive(Debug)]
 struct Script {
     go: Signal<()>,
@@ -31,6 +32,12 @@ impl Harness for Script {
             match step.split_once(' ') {
                 Some(("out", text)) => sink.output(text.to_owned()).await?,
                 Some(("gate", id)) => call(&*sink, id, Mediation::RequiresApproval).await?,
+                Some(("ask", model)) => {
+                    let messages = start.inputs.clone();
+                    let model = model.to_owned();
+                    let request = ModelRequest { model, messages, ..ModelRequest::default() };
+                    sink.model(request).await?;
+                }
                 Some(("tool", id)) => call(&*sink, id, Mediation::ControllerMediated).await?,
                 _ => self.go.wait().await,
             }
@@ -391,19 +398,9 @@ fn a_served_request_expires() {
     assert!(records.contains("mainspring/expiry"), "{records}");
 }
 
-/// An exec that has shown its first output, and whose turn waits.
-fn waiting(world: &Scripted, more: &[&str]) -> (Child, String) {
-    let exec = [
-        "exec",
-        "-o",
-        "json",
-        "--harness",
-        "script",
-        "--input",
-        "x",
-        "--config",
-        "out begun, wait",
-    ];
+/// An exec that has shown a record of this kind, at which its turn waits.
+fn waiting(world: &Scripted, script: &str, kind: &str, more: &[&str]) -> (Child, String) {
+    let exec = ["exec", "-o", "json", "--harness", "script", "--input", "x", "--config", script];
     let mut command = world.dir.command(&[&exec[..], more].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut session = String::new();
@@ -414,7 +411,7 @@ fn waiting(world: &Scripted, more: &[&str]) -> (Child, String) {
         if let Some(uid) = value["session"]["uid"].as_str() {
             session = uid.to_owned();
         }
-        if line.contains("EVENT_OUTPUT") {
+        if line.contains(kind) {
             break;
         }
     }
@@ -422,6 +419,8 @@ fn waiting(world: &Scripted, more: &[&str]) -> (Child, String) {
     std::thread::spawn(move || lines.for_each(drop));
     (child, session)
 }
+
+const WAIT: &str = "out begun, wait";
 
 fn interrupt(child: &Child) {
     let pid = rustix::process::Pid::from_child(child);
@@ -431,7 +430,7 @@ fn interrupt(child: &Child) {
 #[test]
 fn an_interrupted_exec_cancels_its_turn() {
     let world = Scripted::new();
-    let (child, session) = waiting(&world, &["--harness-at", &world.place]);
+    let (child, session) = waiting(&world, WAIT, "EVENT_OUTPUT", &["--harness-at", &world.place]);
     interrupt(&child);
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{}", String::from_utf8_lossy(&out.stderr));
@@ -439,7 +438,7 @@ fn an_interrupted_exec_cancels_its_turn() {
 
     let serve = ["serve", "--addr", "127.0.0.1:0", "--harness", &world.place];
     let server = Serving::start(&world.dir, &[&serve[..], &["--journal", "s.redb"]].concat());
-    let (child, session) = waiting(&world, &["--server", &server.address]);
+    let (child, session) = waiting(&world, WAIT, "EVENT_OUTPUT", &["--server", &server.address]);
     interrupt(&child);
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{}", String::from_utf8_lossy(&out.stderr));
@@ -451,7 +450,11 @@ fn an_interrupted_exec_cancels_its_turn() {
 #[test]
 fn a_second_interrupt_leaves_the_turn() {
     let world = Scripted::new();
-    let (mut child, session) = waiting(&world, &["--harness-at", &world.place]);
+    // A model that never answers has a grace, in which the second one comes.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let more = ["--harness-at", &world.place, "--model", "m", "--model-base-url", &url];
+    let (mut child, session) = waiting(&world, "ask echo, out x", "EVENT_MODEL_CALL", &more);
     let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
     interrupt(&child);
     let note = stderr.next().unwrap().unwrap();
@@ -461,7 +464,6 @@ fn a_second_interrupt_leaves_the_turn() {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
     assert_eq!(world.get(&session)["exec_state"], "EXEC_RUNNING", "{rest:?}");
     assert!(rest.iter().any(|line| line.contains("it can be resumed")), "{rest:?}");
-    world.go.set(());
     world.run(&["resume", "--session", &session]).ok();
     assert_eq!(world.get(&session)["exec_state"], "EXEC_COMPLETED");
 }
@@ -472,7 +474,7 @@ fn a_stopped_server_interrupts_its_turns() {
     let world = Scripted::new();
     let serve = ["serve", "--addr", "127.0.0.1:0", "--harness", &world.place];
     let server = Serving::start(&world.dir, &serve);
-    let (child, session) = waiting(&world, &["--server", &server.address]);
+    let (child, session) = waiting(&world, WAIT, "EVENT_OUTPUT", &["--server", &server.address]);
     server.signal();
     let create = || world.dir.run(&["create", "--server", &server.address]).code;
     assert!((0..2_000).any(|_| create() == 7), "it drains");
