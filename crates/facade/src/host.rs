@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::{
-    Clock, Entropy, Harness, HarnessConnector, ModelProvider, OsEntropy, Runtime, SystemClock,
-    random_hex,
+    ApprovalPolicy, Clock, Entropy, Harness, HarnessConnector, ModelPolicy, ModelProvider,
+    OsEntropy, Runtime, SystemClock, ToolExecutor, random_hex,
 };
+use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{EventLog, Holder};
 use mainspring_harness::{EchoModel, REFERENCE_KINDS, reference};
 use mainspring_placement::{Connectors, Harnesses, PlacementError, Placer, PlacerOptions};
@@ -21,6 +22,10 @@ pub struct HostBuilder {
     log: Arc<dyn EventLog>,
     project: String,
     model: Option<Arc<dyn ModelProvider>>,
+    model_policy: Option<ModelPolicy>,
+    tools: Option<Arc<dyn ToolExecutor>>,
+    approval_ttl: Option<Duration>,
+    approval_policy: Option<Arc<dyn ApprovalPolicy>>,
     connectors: Connectors,
     placed: Vec<(String, Arc<dyn Runtime>)>,
     replace_built_in: bool,
@@ -38,6 +43,10 @@ impl HostBuilder {
             log,
             project: "default".to_owned(),
             model: None,
+            model_policy: None,
+            tools: None,
+            approval_ttl: None,
+            approval_policy: None,
             connectors: Connectors::in_process(),
             placed: Vec::new(),
             replace_built_in: false,
@@ -59,6 +68,37 @@ impl HostBuilder {
     #[must_use]
     pub fn model(mut self, model: Arc<dyn ModelProvider>) -> Self {
         self.model = Some(model);
+        self
+    }
+
+    /// Which models turns may use; any unless set.
+    #[must_use]
+    pub fn model_policy(mut self, policy: ModelPolicy) -> Self {
+        self.model_policy = Some(policy);
+        self
+    }
+
+    /// Runs mediated tools; without it they are refused. An approved call that
+    /// was started and has no receipt is run again only if its tool is
+    /// declared repeatable.
+    #[must_use]
+    pub fn tools(mut self, tools: Arc<dyn ToolExecutor>) -> Self {
+        self.tools = Some(tools);
+        self
+    }
+
+    /// How long requests for approval stay open when a call does not say; for
+    /// good unless set.
+    #[must_use]
+    pub fn approval_ttl(mut self, ttl: Duration) -> Self {
+        self.approval_ttl = Some(ttl);
+        self
+    }
+
+    /// Is asked about requests for approval before a person is.
+    #[must_use]
+    pub fn approval_policy(mut self, policy: Arc<dyn ApprovalPolicy>) -> Self {
+        self.approval_policy = Some(policy);
         self
     }
 
@@ -117,8 +157,12 @@ impl HostBuilder {
                 runtime: Arc::clone(runtime),
                 connector: Arc::clone(&connector),
                 model: Arc::clone(&model),
+                policy: self.model_policy.clone(),
+                tools: self.tools.clone(),
+                approved_retry: ApprovedRetry::DeclaredOnly,
                 descriptor_id: String::new(),
                 holder: holder.clone(),
+                clock: Arc::clone(&self.clock),
                 entropy: Arc::clone(&self.entropy),
             })
         };
@@ -142,12 +186,15 @@ impl HostBuilder {
             }
         }
         let service = Service::new(ServiceOptions {
-            log: self.log,
+            log: Arc::clone(&self.log),
             harnesses: harnesses.clone(),
-            project: self.project,
-            clock: self.clock,
-            entropy: self.entropy,
+            project: self.project.clone(),
+            holder: holder.clone(),
+            clock: Arc::clone(&self.clock),
+            entropy: Arc::clone(&self.entropy),
             idle: IDLE,
+            approval_ttl: self.approval_ttl,
+            approval_policy: self.approval_policy.clone(),
         });
         Ok(Host { service, harnesses, runtimes })
     }

@@ -74,6 +74,9 @@ pub enum PlacementError {
         /// Whether it was the deadline.
         out_of_time: bool,
     },
+    /// The host is going down. Nothing of the turn was recorded.
+    #[error("host is shutting down")]
+    HostStopping,
     /// The runtime refused or failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -106,6 +109,7 @@ impl PlacementError {
             Self::HarnessDescribeFailed { .. } => Condition::HarnessDescribeFailed,
             Self::AdmissionInterrupted { out_of_time: true } => Condition::DeadlineExceeded,
             Self::AdmissionInterrupted { out_of_time: false } => Condition::Cancelled,
+            Self::HostStopping => Condition::Draining,
             Self::Runtime(error) => error.condition(),
             Self::Connect(error) => error.condition(),
             Self::Controller(error) => error.condition(),

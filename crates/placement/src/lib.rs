@@ -13,11 +13,12 @@ mod error;
 mod guard;
 mod harnesses;
 mod history;
+mod park;
 mod placer;
 
 pub use connectors::Connectors;
 pub use error::PlacementError;
-pub use guard::{Guard, Lease, Operation};
+pub use guard::{Changes, Guard, Lease, Operation, Told};
 pub use harnesses::Harnesses;
 pub use history::JournalHistory;
 pub use placer::{Call, Placer, PlacerOptions, can_place};

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mainspring_api::{
-    AppendId, Capabilities, Descriptor, Entropy, Fence, Fidelity, Harness, HarnessConnection,
-    HarnessConnector, HarnessError, Head, Incarnation, Lifecycle, LifecycleKind, LogRecord,
-    ModelProvider, Resumability, Runtime, RuntimeCapabilities, SessionSpec, SessionUid, Signal,
-    SnapshotRef, random_hex,
+    AppendId, Capabilities, Clock, Descriptor, Entropy, Fence, Fidelity, Harness,
+    HarnessConnection, HarnessConnector, HarnessError, Head, Incarnation, Lifecycle, LifecycleKind,
+    LogRecord, ModelPolicy, ModelProvider, Resumability, Runtime, RuntimeCapabilities, Seq,
+    SessionSpec, SessionUid, Signal, SnapshotRef, ToolExecutor, random_hex,
 };
 use mainspring_controller::{
-    Controller, ControllerError, Executed, Expected, Journal, Observer, Options, Replayed, Turn,
-    settle,
+    ApprovedRetry, Controller, ControllerError, Executed, Expected, IgnoreAll, InstanceOf, Journal,
+    Observer, Options, Replayed, Turn, TurnStop, settle,
 };
 use mainspring_eventlog::{Holder, SessionRow};
 use tokio::time::{Duration, Instant};
@@ -42,10 +42,18 @@ pub struct PlacerOptions {
     pub connector: Arc<dyn HarnessConnector>,
     /// Answers its model calls.
     pub model: Arc<dyn ModelProvider>,
+    /// Which models may be used; `None` means any.
+    pub policy: Option<ModelPolicy>,
+    /// Runs its mediated tools; `None` refuses them.
+    pub tools: Option<Arc<dyn ToolExecutor>>,
+    /// What becomes of an approved call that was started and has no receipt.
+    pub approved_retry: ApprovedRetry,
     /// The id that it must describe itself with; empty means any.
     pub descriptor_id: String,
     /// Who mints fences: this incarnation of the host process.
     pub holder: Holder,
+    /// Wall clock.
+    pub clock: Arc<dyn Clock>,
     /// Source of ids.
     pub entropy: Arc<dyn Entropy>,
 }
@@ -53,7 +61,7 @@ pub struct PlacerOptions {
 /// Places the sessions of one harness.
 #[derive(Debug)]
 pub struct Placer {
-    options: PlacerOptions,
+    pub(crate) options: PlacerOptions,
     /// What the harness last said of itself, where that cannot change behind
     /// its address: it lets a refusal come before compute is started.
     described: Mutex<Option<Descriptor>>,
@@ -66,14 +74,37 @@ pub struct Call {
     pub deadline: Option<Instant>,
     /// Set when the caller goes away; it counts until the turn begins.
     pub gone: Signal<()>,
+    /// Set by the host to stop the turn: before it begins, or at its next effect.
+    pub stop: Signal<TurnStop>,
+    /// How long a request for approval of the turn stays open; `None` means for good.
+    pub approval_ttl: Option<Duration>,
     /// Is told of records and deltas.
     pub observer: Arc<dyn Observer>,
 }
 
-/// Compute that a turn can run on, under a fence.
-struct Placed {
+impl Default for Call {
+    /// A call without bounds that nobody watches.
+    fn default() -> Self {
+        Self {
+            deadline: None,
+            gone: Signal::default(),
+            stop: Signal::default(),
+            approval_ttl: None,
+            observer: Arc::new(IgnoreAll),
+        }
+    }
+}
+
+/// A harness that can be called.
+struct Connected {
     connection: HarnessConnection,
     descriptor: Descriptor,
+    compute_instance: String,
+}
+
+/// Compute that a turn can run on, under a fence.
+struct Placed {
+    connected: Connected,
     fence: Fence,
 }
 
@@ -101,7 +132,8 @@ impl Placer {
     /// # Errors
     /// In the order of cost: an open approval, an unplaceable harness, no
     /// compute, no connection, a moved head; until then neither fence nor
-    /// record exists. Then the controller's.
+    /// record exists. Then the controller's; a turn that parked has its compute
+    /// suspended and that recorded, else it is what failed there that is told.
     ///
     /// # Cancellation
     /// A dropped future leaves a turn that can be resumed.
@@ -120,19 +152,24 @@ impl Placer {
         turn.expected = Expected::At(turn.expected.resolve(row.view.head)?);
         turn.deadline = turn.deadline.or(call.deadline);
         let placed = self.place(journal, &row, None, &call).await?;
-        let options = self.placed_options(journal, &placed, &call);
+        let options = self.placed_options(journal, &row, &placed, &call);
         let controller = Controller::new(journal.clone(), options).await?;
-        let harness = placed.connection.harness();
+        let harness = placed.connected.connection.harness();
         let result = controller.exec(&harness, turn).await;
-        self.close(journal.uid(), placed.connection).await;
-        Ok(result?)
+        self.close(journal.uid(), placed.connected.connection).await;
+        match result {
+            Ok(executed) => Ok(executed),
+            Err(error) => Err(self.parked(journal, &controller, error).await),
+        }
     }
 
     /// Brings the session's compute back and finishes its interrupted turn.
     /// Records that it was resumed, under the same fence.
     ///
     /// # Errors
-    /// As [`Placer::exec`]; a failed resume leaves no resume record.
+    /// As [`Placer::exec`]; a failed resume, and one whose turn parks again,
+    /// leaves no resume record. A turn that waits for a decision, or that was
+    /// inherited with an open intent, is told so before any compute is touched.
     pub async fn resume(
         &self,
         lease: &Lease,
@@ -140,20 +177,17 @@ impl Placer {
         call: Call,
     ) -> Result<(), PlacementError> {
         let row = open(lease, journal).await?;
-        if row.view.open_gate().is_some() {
-            return Err(ControllerError::ApprovalBlocked(
-                row.view.pending().map(|t| t.id.clone()).expect("it has a gate"),
-            )
-            .into());
-        }
+        self.refuse_waiting(journal, &row, &call).await?;
         let from = checkpoint(&row);
         let placed = self.place(journal, &row, Some(&from), &call).await?;
-        let options = self.placed_options(journal, &placed, &call);
+        let options = self.placed_options(journal, &row, &placed, &call);
         let controller = Controller::new(journal.clone(), options).await?;
-        let harness = placed.connection.harness();
+        let harness = placed.connected.connection.harness();
         let resumed = controller.resume(&harness, call.deadline).await;
-        self.close(journal.uid(), placed.connection).await;
-        resumed.result?;
+        self.close(journal.uid(), placed.connected.connection).await;
+        if let Err(error) = resumed.result {
+            return Err(self.parked(journal, &controller, error).await);
+        }
         let body = Lifecycle { kind: LifecycleKind::Resume, ..Lifecycle::default() };
         controller.record_lifecycle(body).await?;
         Ok(())
@@ -174,10 +208,20 @@ impl Placer {
         let row = open(lease, journal).await?;
         let fence = self.acquire(journal, &row).await?;
         let head = row.view.head.seq;
-        let snapshot =
-            self.options.runtime.snapshot(journal.uid(), head, Fidelity::External).await?;
         let options = Options { fence: Some(fence), ..self.controller_options(journal, &call) };
         let controller = Controller::new(journal.clone(), options).await?;
+        self.capture(journal, &controller, head).await
+    }
+
+    /// Captures the session's compute and records that, under the controller's fence.
+    pub(crate) async fn capture(
+        &self,
+        journal: &Journal,
+        controller: &Controller,
+        head: Seq,
+    ) -> Result<LogRecord, PlacementError> {
+        let snapshot =
+            self.options.runtime.snapshot(journal.uid(), head, Fidelity::External).await?;
         let body = Lifecycle { kind: LifecycleKind::Suspend, snapshot, ..Lifecycle::default() };
         Ok(controller.record_lifecycle(body).await?)
     }
@@ -189,7 +233,7 @@ impl Placer {
     /// As [`Controller::replay`], and when no harness can be reached.
     pub async fn replay(&self, journal: &Journal, call: &Call) -> Result<Replayed, PlacementError> {
         let spec = self.spec(Some(journal.uid()));
-        let (connection, _) = self.connect(journal, spec, None, call).await?;
+        let connection = self.connect(journal, spec, None, call).await?.connection;
         let harness = connection.harness();
         let controller =
             Controller::reader(journal.clone(), self.controller_options(journal, call));
@@ -211,8 +255,8 @@ impl Placer {
             .expect("hex fits a uid");
         let probed = self.connect(journal, self.spec(Some(&uid)), None, call).await;
         let admitted = match probed {
-            Ok((connection, _)) => {
-                self.close(&uid, connection).await;
+            Ok(connected) => {
+                self.close(&uid, connected.connection).await;
                 Ok(())
             }
             Err(error) => Err(error),
@@ -239,16 +283,17 @@ impl Placer {
         if let Some(descriptor) = self.known_descriptor(&self.spec(Some(journal.uid()))).await? {
             self.check(&descriptor)?;
         }
-        let (connection, descriptor) =
+        let connected =
             self.connect(journal, self.spec(Some(journal.uid())), restore, call).await?;
-        let fenced = match call.gone.get() {
-            Some(()) => Err(PlacementError::AdmissionInterrupted { out_of_time: false }),
-            None => self.acquire(journal, row).await,
+        let fenced = match (call.gone.get(), call.stop.get()) {
+            (Some(()), _) => Err(PlacementError::AdmissionInterrupted { out_of_time: false }),
+            (None, Some(stop)) => Err(not_begun(stop)),
+            (None, None) => self.acquire(journal, row).await,
         };
         match fenced {
-            Ok(fence) => Ok(Placed { connection, descriptor, fence }),
+            Ok(fence) => Ok(Placed { connected, fence }),
             Err(error) => {
-                self.close(journal.uid(), connection).await;
+                self.close(journal.uid(), connected.connection).await;
                 Err(error)
             }
         }
@@ -271,7 +316,7 @@ impl Placer {
         spec: SessionSpec,
         restore: Option<&SnapshotRef>,
         call: &Call,
-    ) -> Result<(HarnessConnection, Descriptor), PlacementError> {
+    ) -> Result<Connected, PlacementError> {
         let history = JournalHistory::new(journal);
         let runtime = &self.options.runtime;
         let reach = async {
@@ -284,7 +329,10 @@ impl Placer {
         };
         let (incarnation, connection) = self.bounded(call, None, reach).await??;
         match self.describe(&incarnation, connection.harness(), call).await {
-            Ok(descriptor) => Ok((connection, descriptor)),
+            Ok(descriptor) => {
+                let compute_instance = incarnation.compute_instance;
+                Ok(Connected { connection, descriptor, compute_instance })
+            }
             Err(error) => {
                 self.close(journal.uid(), connection).await;
                 Err(error)
@@ -334,6 +382,7 @@ impl Placer {
             () = call.gone.wait() => {
                 Err(PlacementError::AdmissionInterrupted { out_of_time: false })
             }
+            stop = call.stop.wait() => Err(not_begun(stop)),
             () = until(call.deadline) => {
                 Err(PlacementError::AdmissionInterrupted { out_of_time: true })
             }
@@ -367,7 +416,11 @@ impl Placer {
     }
 
     /// A fence, only if the head has not moved: a losing call stops nobody.
-    async fn acquire(&self, journal: &Journal, row: &SessionRow) -> Result<Fence, PlacementError> {
+    pub(crate) async fn acquire(
+        &self,
+        journal: &Journal,
+        row: &SessionRow,
+    ) -> Result<Fence, PlacementError> {
         let id = AppendId::random(&*self.options.entropy);
         let head: Head = row.view.head;
         let holder = self.options.holder.clone();
@@ -378,25 +431,40 @@ impl Placer {
     /// What a controller needs on placed compute: the harness was described on
     /// this very connection, so nothing but the start itself stands between the
     /// fence and the turn.
-    fn placed_options(&self, journal: &Journal, placed: &Placed, call: &Call) -> Options {
+    fn placed_options(
+        &self,
+        journal: &Journal,
+        row: &SessionRow,
+        placed: &Placed,
+        call: &Call,
+    ) -> Options {
+        let connected = &placed.connected;
         Options {
             fence: Some(placed.fence),
-            descriptor: Some(placed.descriptor.clone()),
-            cancel: placed.connection.cancel_signal().clone(),
+            descriptor: Some(connected.descriptor.clone()),
+            model_default: row.session.model.clone(),
+            compute_instance: connected.compute_instance.clone(),
+            instance_of: InstanceOf::Harness(self.options.name.clone()),
+            cancel: connected.connection.cancel_signal().clone(),
             ..self.controller_options(journal, call)
         }
     }
 
-    fn controller_options(&self, journal: &Journal, call: &Call) -> Options {
+    pub(crate) fn controller_options(&self, journal: &Journal, call: &Call) -> Options {
         Options {
             session: Some(journal.uid().clone()),
             fence: None,
             holder: self.options.holder.clone(),
             harness: self.options.name.clone(),
-            model: Arc::clone(&self.options.model),
+            policy: self.options.policy.clone(),
+            tools: self.options.tools.clone(),
+            approved_retry: self.options.approved_retry,
+            approval_ttl: call.approval_ttl,
             observer: Arc::clone(&call.observer),
+            clock: Arc::clone(&self.options.clock),
             entropy: Arc::clone(&self.options.entropy),
             gone: call.gone.clone(),
+            stop: call.stop.clone(),
             ..Options::new(Arc::clone(&self.options.model))
         }
     }
@@ -413,6 +481,14 @@ impl Placer {
         if let Err(error) = connection.close().await {
             tracing::warn!(session = %session, error = %error, "harness connection not closed");
         }
+    }
+}
+
+/// A turn that was told to stop before anything of it was recorded.
+fn not_begun(stop: TurnStop) -> PlacementError {
+    match stop {
+        TurnStop::Cancel(_) => PlacementError::AdmissionInterrupted { out_of_time: false },
+        TurnStop::Interrupt => PlacementError::HostStopping,
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::{
-    Caller, Classify as _, Condition, CreateRequest, ExecRequest, ExecStream, Head, OnDisconnect,
-    Outcome, ResumeRequest, Seq, Session, SessionUid, SessionsError, Signal,
+    Caller, Classify as _, ComputeState, Condition, CreateRequest, ExecRequest, ExecStream,
+    ExecutionId, Head, OnDisconnect, Outcome, ResumeRequest, Seq, Session, SessionUid,
+    SessionsError,
 };
 use mainspring_controller::{ControllerError, Expected, Turn};
 use mainspring_eventlog::{LogError, SessionRow};
@@ -30,13 +31,24 @@ impl Inner {
             config: request.config.clone(),
             resume_from_seq: request.resume_from_seq,
             expected: Expected::Head,
-            execution_id: None,
+            execution_id: Some(ExecutionId::random(&*self.options.entropy)),
             deadline,
         };
         turn.check(&self.options.log.limits())
             .map_err(|error| SessionsError::because(Arc::new(error)))?;
         let row = self.find_or_create(caller, &request).await?;
         let uid = row.session.uid.clone();
+        if turn.inputs.is_empty() && row.view.pending().is_some_and(|turn| turn.gate.is_some()) {
+            return self
+                .go_on(Recovery {
+                    session: uid,
+                    approval_ttl: request.approval_ttl,
+                    deadline,
+                    expected: request.expected_last_seq,
+                    show_first: true,
+                })
+                .await;
+        }
         if let Some((execution, _)) = row.view.open_gate() {
             let error = ControllerError::ApprovalBlocked(execution.id.clone());
             return Err(placement_failed(error.into()).on(&uid));
@@ -45,23 +57,21 @@ impl Inner {
         let lease = Arc::new(self.lease(&uid, Operation::Exec)?);
         // Read again under the lease: another turn may just have ended.
         let row = self.find_active(&uid).await?;
-        let expected = request.expected_last_seq;
-        let head = row.view.head;
-        let (stream, call, feed) = self.watch(row, deadline, true);
-        if let Some(seq) = expected {
-            let seq = Seq::from_i64(seq).ok_or_else(|| negative(seq))?;
-            match Expected::Seq(seq).resolve(head) {
-                // From here on it is this head, not only its position.
-                Ok(head) => turn.expected = Expected::At(head),
-                Err(error) => {
-                    feed.finish(Err(log_failed(error).on(&uid)));
-                    return Ok(stream);
-                }
+        let expected = expected_head(request.expected_last_seq, row.view.head)?;
+        let approval_ttl = self.approval_ttl(&row, request.approval_ttl).await;
+        let (stream, call, feed) = self.watch(row, deadline, approval_ttl, true);
+        match expected {
+            // From here on it is this head, not only its position.
+            Ok(head) => turn.expected = head,
+            Err(error) => {
+                feed.finish(Err(log_failed(error).on(&uid)));
+                return Ok(stream);
             }
         }
+        lease.drives(turn.execution_id.clone(), call.stop.clone());
         let journal = self.journal(&uid);
         let held = Arc::clone(&lease);
-        self.spawn(uid, lease, feed, false, async move {
+        self.spawn(lease, feed, approval_ttl, false, async move {
             placer.exec(&held, &journal, turn, call).await.map(drop)
         });
         Ok(stream)
@@ -71,8 +81,20 @@ impl Inner {
         self: &Arc<Self>,
         request: ResumeRequest,
     ) -> Result<ExecStream, SessionsError> {
+        self.go_on(Recovery {
+            session: request.session,
+            approval_ttl: request.approval_ttl,
+            deadline: None,
+            expected: None,
+            show_first: false,
+        })
+        .await
+    }
+
+    /// Goes on with the session's open turn, as it was recorded.
+    async fn go_on(self: &Arc<Self>, recovery: Recovery) -> Result<ExecStream, SessionsError> {
         self.admit_turn()?;
-        let uid = request.session;
+        let Recovery { session: uid, approval_ttl, deadline, expected, show_first } = recovery;
         self.find_active(&uid).await?;
         let lease = Arc::new(self.lease(&uid, Operation::Resume)?);
         let journal = self.journal(&uid);
@@ -81,22 +103,31 @@ impl Inner {
             .await
             .map_err(|error| placement_failed(error.into()).on(&uid))?;
         let row = self.find_active(&uid).await?;
-        let placer = self
-            .options
-            .harnesses
-            .find_recorded(&row.view, &row.session.harness)
-            .map(Arc::clone)
-            .map_err(|error| placement_failed(error).on(&uid))?;
-        let (stream, call, feed) = self.watch(row, None, false);
+        if let Err(error) = expected_head(expected, row.view.head)? {
+            return Err(log_failed(error).on(&uid));
+        }
+        let placer = self.recorded(&row)?;
+        let execution = row.view.pending().map(|turn| turn.id.clone());
+        let approval_ttl = self.approval_ttl(&row, approval_ttl).await;
+        let (stream, call, feed) = self.watch(row, deadline, approval_ttl, show_first);
+        lease.drives(execution, call.stop.clone());
         let held = Arc::clone(&lease);
-        self.spawn(
-            uid,
-            lease,
-            feed,
-            true,
-            async move { placer.resume(&held, &journal, call).await },
-        );
+        self.spawn(lease, feed, approval_ttl, true, async move {
+            placer.resume(&held, &journal, call).await
+        });
         Ok(stream)
+    }
+
+    /// The placer of the harness that recorded the open turn.
+    fn recorded(&self, row: &SessionRow) -> Result<Arc<Placer>, SessionsError> {
+        let harnesses = &self.options.harnesses;
+        let waits = row.view.open_gate().is_some_and(|(_, gate)| gate.decision.is_none());
+        let placer = match harnesses.find_recorded(&row.view, &row.session.harness) {
+            // A turn that waits for a decision parks again, without a harness.
+            Err(_) if waits => harnesses.find(""),
+            found => found,
+        };
+        placer.map(Arc::clone).map_err(|error| placement_failed(error).on(&row.session.uid))
     }
 
     pub(crate) async fn suspend(
@@ -105,29 +136,23 @@ impl Inner {
     ) -> Result<Session, SessionsError> {
         self.admit_turn()?;
         let row = self.find_active(session).await?;
-        let placer = self.route(&row, "")?;
+        let placer = match row.view.open_gate() {
+            // A hand-off after a park that failed is made up for where it failed.
+            Some(_) => self.recorded(&row)?,
+            None => self.route(&row, "")?,
+        };
         let lease = self.lease(session, Operation::Suspend)?;
         let journal = self.journal(session);
-        let call = Call {
-            deadline: None,
-            gone: Signal::default(),
-            observer: Arc::new(mainspring_controller::IgnoreAll),
-        };
-        // The host owns it: a client that goes away leaves no half-done suspend.
-        let running = self.running();
         let inner = Arc::clone(self);
-        let suspended = tokio::spawn(async move {
-            let _running = running;
-            let suspended = placer.suspend(&lease, &journal, call).await?;
+        self.owned(async move {
+            let session = lease.session();
+            let suspended = placer.suspend(&lease, &journal, Call::default()).await;
+            suspended.map_err(|error| placement_failed(error).on(session))?;
             // A turn on another harness may have left compute elsewhere.
-            inner.release(lease.session(), &placer).await;
-            Ok::<_, PlacementError>(suspended)
-        });
-        match suspended.await {
-            Ok(Ok(_record)) => Ok(convert::session(self.find(session).await?)),
-            Ok(Err(error)) => Err(placement_failed(error).on(session)),
-            Err(panic) => Err(task_died(&panic)),
-        }
+            inner.release(session, &placer).await;
+            Ok(convert::session(inner.find(session).await?))
+        })
+        .await
     }
 
     async fn find_or_create(
@@ -169,40 +194,54 @@ impl Inner {
         &self,
         row: SessionRow,
         deadline: Option<Instant>,
+        approval_ttl: Option<Duration>,
         show: bool,
     ) -> (ExecStream, Call, Arc<Feed>) {
         let (uid, after) = (row.session.uid.clone(), row.view.head.seq);
         let feed = Feed::new(after);
-        let gone = Signal::default();
+        let observer = Arc::clone(&feed) as _;
+        let call = Call { deadline, approval_ttl, observer, ..Call::default() };
         let log = Arc::clone(&self.options.log);
         let first = show.then(|| Box::new(convert::session(row)));
-        let stream = feed.watch(log, uid, first, gone.clone());
-        let call = Call { deadline, gone, observer: Arc::clone(&feed) as _ };
+        let stream = feed.watch(log, uid, first, call.gone.clone());
         (stream, call, feed)
     }
 
-    /// Runs `turn` in a task of the host and reports its end to the feed.
+    /// Runs `turn` in a task of the host and reports its end to the feed. A
+    /// turn that parked is no failure: the session that waits comes last.
     fn spawn(
         self: &Arc<Self>,
-        uid: SessionUid,
         lease: Arc<Lease>,
         feed: Arc<Feed>,
+        approval_ttl: Option<Duration>,
         show: bool,
         turn: impl Future<Output = Result<(), PlacementError>> + Send + 'static,
     ) {
         let inner = Arc::clone(self);
         let running = self.running();
+        let uid = lease.session().clone();
         tokio::spawn(async move {
             let _running = running;
-            let result = turn.await;
-            let session = match show && result.is_ok() {
+            let (parked, result) = match turn.await {
+                Err(PlacementError::Controller(ControllerError::ApprovalParked(_))) => {
+                    (true, Ok(()))
+                }
+                other => (false, other),
+            };
+            let row = match result.is_ok() && (show || parked) {
                 true => Some(inner.find(&uid).await),
                 false => None,
             };
+            let waiting = row.as_ref().and_then(|row| row.as_ref().ok()).filter(|_| parked);
+            let waiting = waiting.cloned();
+            let asked = feed.has_recorded();
             // Free before the client learns of the end: its next call is not busy.
             drop(lease);
-            report(&uid, &feed, result, session);
-            inner.release_when_idle(&uid).await;
+            report(&uid, &feed, result, row);
+            match waiting {
+                Some(row) => inner.on_park(row, approval_ttl, asked).await,
+                None => inner.release_when_idle(&uid).await,
+            }
         });
     }
 
@@ -217,8 +256,11 @@ impl Inner {
 
     /// Compute stays warm for a while; then, if nothing has happened since, it
     /// is freed, which a stateless harness does not notice.
-    async fn release_when_idle(self: &Arc<Self>, session: &SessionUid) {
+    pub(crate) async fn release_when_idle(self: &Arc<Self>, session: &SessionUid) {
         let Ok(row) = self.find(session).await else { return };
+        if row.view.compute_state == ComputeState::Cold {
+            return;
+        }
         let (inner, session, head) = (Arc::downgrade(self), session.clone(), row.view.head);
         let idle = self.options.idle;
         tokio::spawn(async move {
@@ -290,6 +332,26 @@ fn turn_failed(error: SessionsError, recorded: bool) -> SessionsError {
     .with_outcome(Outcome::Applied)
 }
 
+/// What is gone on with, and within which bounds.
+struct Recovery {
+    session: SessionUid,
+    approval_ttl: Option<Duration>,
+    deadline: Option<Instant>,
+    expected: Option<i64>,
+    /// Whether the session is shown first, too.
+    show_first: bool,
+}
+
+/// Where a call must start, if the journal ends where it says.
+fn expected_head(
+    expected: Option<i64>,
+    head: Head,
+) -> Result<Result<Expected, LogError>, SessionsError> {
+    let Some(seq) = expected else { return Ok(Ok(Expected::Head)) };
+    let seq = Seq::from_i64(seq).ok_or_else(|| negative(seq))?;
+    Ok(Expected::Seq(seq).resolve(head).map(Expected::At))
+}
+
 fn negative(seq: i64) -> SessionsError {
     invalid(format!("expected_last_seq is {seq}"))
 }
@@ -306,9 +368,4 @@ fn refuse_later_fields(request: &ExecRequest) -> Result<(), SessionsError> {
         return Err(unimplemented("cancelling on disconnect (x-on-disconnect)"));
     }
     Ok(())
-}
-
-fn task_died(error: &tokio::task::JoinError) -> SessionsError {
-    let why = if error.is_panic() { "panicked" } else { "was stopped" };
-    SessionsError::new(mainspring_api::Condition::Internal, format!("the operation's task {why}"))
 }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use mainspring_api::{
-    Caller, Condition, ForkRequest, Seq, Session, SessionUid, SessionsError, Signal,
-};
-use mainspring_controller::{ControllerError, IgnoreAll};
+use mainspring_api::{Caller, Condition, ForkRequest, Seq, Session, SessionUid, SessionsError};
+use mainspring_controller::ControllerError;
 use mainspring_eventlog::{NewSession, SessionRow};
 use mainspring_placement::Call;
 
@@ -51,9 +49,11 @@ impl Inner {
             Some(at) => at,
         };
         let placer = self.route(&row, "")?;
-        let call = Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) };
         let journal = self.unverified(parent);
-        placer.admit(&journal, &call).await.map_err(|error| placement_failed(error).on(parent))?;
+        placer
+            .admit(&journal, &Call::default())
+            .await
+            .map_err(|error| placement_failed(error).on(parent))?;
         let children = self.children(caller, &row, &request, count)?;
         let entropy = &*self.options.entropy;
         let forked = mainspring_controller::fork(&journal, at, children, entropy).await;

@@ -5,11 +5,20 @@
 //! a task that the host owns. A client's stream is a view of that task: losing
 //! it loses nothing.
 //!
-//! What this version does not do yet (describe, follow, approve, resolve,
-//! cancel, delete, and repeatable calls) is refused by name.
+//! A turn that needs an approval parks, and holds nothing while it waits. Who
+//! decides is a person, through `approve`; the host's [`ApprovalPolicy`], if it
+//! has one; or the time, where a request may expire.
+//!
+//! What this version does not do yet (describe, follow, delete, and repeatable
+//! calls) is refused by name.
+//!
+//! [`ApprovalPolicy`]: mainspring_api::ApprovalPolicy
 
+mod approvals;
+mod cancel;
 mod convert;
 mod exec;
+mod expiry;
 mod feed;
 mod fork;
 mod operations;

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mainspring_api::{
-    Caller, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind, ExecState, Owner,
-    Session, SessionUid, SessionsError, Signal,
+    ApprovalPolicy, Caller, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind,
+    ExecState, Owner, Session, SessionUid, SessionsError, Signal,
 };
 use mainspring_controller::Journal;
-use mainspring_eventlog::{EventLog, Level, LogError, SessionRow};
+use mainspring_eventlog::{EventLog, Holder, Level, LogError, SessionRow};
 use mainspring_placement::{Guard, Harnesses, Lease, Operation, PlacementError};
 use tokio::sync::watch;
 
 use crate::convert;
+use crate::expiry::Expiry;
 
 /// How a service is set up.
 #[derive(Debug, Clone)]
@@ -24,12 +25,20 @@ pub struct ServiceOptions {
     pub harnesses: Harnesses,
     /// Project of calls that name none.
     pub project: String,
+    /// Who mints fences for what needs no compute: this incarnation of the host.
+    pub holder: Holder,
     /// Wall clock.
     pub clock: Arc<dyn Clock>,
     /// Source of ids.
     pub entropy: Arc<dyn Entropy>,
     /// How long compute stays warm after a turn.
     pub idle: Duration,
+    /// How long a request for approval stays open when its call does not say;
+    /// `None` means for good.
+    pub approval_ttl: Option<Duration>,
+    /// Is asked about requests for approval before a person is; `None` leaves
+    /// them all to people.
+    pub approval_policy: Option<Arc<dyn ApprovalPolicy>>,
 }
 
 /// The Sessions service. Clones share everything.
@@ -42,6 +51,7 @@ pub struct Service {
 pub(crate) struct Inner {
     pub(crate) options: ServiceOptions,
     pub(crate) guard: Guard,
+    pub(crate) expiry: Arc<Expiry>,
     journals: Mutex<HashMap<SessionUid, Journal>>,
     draining: Signal<()>,
     /// How many turns this host is running.
@@ -59,6 +69,7 @@ impl Service {
             inner: Arc::new(Inner {
                 options,
                 guard: Guard::default(),
+                expiry: Arc::default(),
                 journals: Mutex::default(),
                 draining: Signal::default(),
                 turns: watch::Sender::new(0),
@@ -69,6 +80,23 @@ impl Service {
     /// Refuses new turns from now on.
     pub fn drain(&self) {
         self.inner.draining.set(());
+    }
+
+    /// Refuses new turns from now on, and stops those that run at their next
+    /// effect. Neither an end nor an error is recorded of them: whoever resumes
+    /// one goes on with it.
+    pub fn interrupt(&self) {
+        self.drain();
+        self.inner.guard.interrupt();
+    }
+
+    /// Ends requests for approval when their time has come, also those that
+    /// were made before this process started. Must be called within a runtime.
+    ///
+    /// Without this only requests that are made through this service are ended.
+    pub fn watch_approvals(&self) {
+        let inner = Arc::clone(&self.inner);
+        tokio::spawn(async move { inner.scan_requests().await });
     }
 
     /// Waits until no turn of this host is running.
@@ -169,6 +197,24 @@ impl Inner {
             session.exec_state = ExecState::Running;
         }
         session
+    }
+
+    /// Runs `work` in a task of the host: a client that goes away leaves
+    /// nothing half done.
+    pub(crate) async fn owned<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T, SessionsError>> + Send + 'static,
+    ) -> Result<T, SessionsError> {
+        let running = self.running();
+        let task = tokio::spawn(async move {
+            let _running = running;
+            work.await
+        });
+        task.await.unwrap_or_else(|error| {
+            let why = if error.is_panic() { "panicked" } else { "was stopped" };
+            let message = format!("the operation's task {why}");
+            Err(SessionsError::new(Condition::Internal, message))
+        })
     }
 
     pub(crate) fn project<'a>(&'a self, asked: &'a str) -> &'a str {

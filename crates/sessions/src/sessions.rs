@@ -115,17 +115,17 @@ impl Sessions for Service {
     async fn approve(
         &self,
         _caller: &Caller,
-        _request: ApproveRequest,
+        request: ApproveRequest,
     ) -> Result<Approved, SessionsError> {
-        Err(unimplemented("approve"))
+        self.inner.approve(request).await
     }
 
     async fn resolve(
         &self,
         _caller: &Caller,
-        _request: ResolveRequest,
+        request: ResolveRequest,
     ) -> Result<Session, SessionsError> {
-        Err(unimplemented("resolve"))
+        self.inner.resolve(request).await
     }
 
     async fn suspend(
@@ -147,9 +147,9 @@ impl Sessions for Service {
     async fn cancel(
         &self,
         _caller: &Caller,
-        _request: CancelRequest,
+        request: CancelRequest,
     ) -> Result<Session, SessionsError> {
-        Err(unimplemented("cancel"))
+        self.inner.cancel(request).await
     }
 
     async fn delete(

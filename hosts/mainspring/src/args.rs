@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -59,6 +60,14 @@ pub(crate) enum Command {
     Suspend(OneSession),
     /// Bring a session back and finish its interrupted turn.
     Resume(Resume),
+    /// Approve the tool call that a session waits on, and go on.
+    Approve(Decide),
+    /// Deny the tool call that a session waits on, and go on.
+    Deny(Decide),
+    /// End a session's latest turn, wherever it stands.
+    Cancel(Cancel),
+    /// Say what became of a tool call whose outcome nobody knows.
+    Resolve(Resolve),
     /// Recompute the hash chain of a session or of an exported file.
     Verify(Verify),
     /// Write a session's journal as lines of JSON.
@@ -87,32 +96,20 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Later {
     #[command(hide = true)]
-    Approve(Rest),
-    #[command(hide = true)]
-    Cancel(Rest),
-    #[command(hide = true)]
     Delete(Rest),
-    #[command(hide = true)]
-    Deny(Rest),
     #[command(hide = true)]
     Describe(Rest),
     #[command(hide = true)]
     Follow(Rest),
-    #[command(hide = true)]
-    Resolve(Rest),
 }
 
 impl Later {
     /// The command's name.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Approve(_) => "approve",
-            Self::Cancel(_) => "cancel",
             Self::Delete(_) => "delete",
-            Self::Deny(_) => "deny",
             Self::Describe(_) => "describe",
             Self::Follow(_) => "follow",
-            Self::Resolve(_) => "resolve",
         }
     }
 }
@@ -149,6 +146,20 @@ pub(crate) struct ModelArgs {
     pub(crate) tool: Vec<String>,
 }
 
+/// How long a request for approval stays open.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct ApprovalArgs {
+    /// Seconds after which a request for approval expires; for good unless given.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    approval_ttl: Option<u32>,
+}
+
+impl ApprovalArgs {
+    pub(crate) fn ttl(self) -> Option<Duration> {
+        self.approval_ttl.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+}
+
 /// Harnesses of the host inside a command that opens the journal itself.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct HarnessArgs {
@@ -176,6 +187,8 @@ pub(crate) struct Serve {
     pub(crate) replace_builtin: bool,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) approval: ApprovalArgs,
 }
 
 #[derive(Debug, Args)]
@@ -218,6 +231,8 @@ pub(crate) struct Resume {
     pub(crate) host: HarnessArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) approval: ApprovalArgs,
 }
 
 #[derive(Debug, Args)]
@@ -256,6 +271,111 @@ pub(crate) struct Exec {
     pub(crate) host: HarnessArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) approval: ApprovalArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Decide {
+    /// The session.
+    #[arg(value_name = "UID", required_unless_present = "session", conflicts_with = "session")]
+    uid: Option<String>,
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    session: Option<String>,
+    /// The request's execution; the session's pending request unless given.
+    #[arg(long, value_name = "ID", requires_all = ["tool_call", "request_seq"])]
+    pub(crate) execution: Option<String>,
+    /// The request's tool call.
+    #[arg(long, value_name = "ID", requires_all = ["execution", "request_seq"])]
+    pub(crate) tool_call: Option<String>,
+    /// The request's position.
+    #[arg(
+        long,
+        value_name = "N",
+        requires_all = ["execution", "tool_call"],
+        allow_negative_numbers = true
+    )]
+    pub(crate) request_seq: Option<i64>,
+    /// Why.
+    #[arg(long, default_value = "")]
+    pub(crate) reason: String,
+    /// Who decides, for the record.
+    #[arg(long, value_name = "PRINCIPAL", default_value = "")]
+    pub(crate) actor: String,
+    /// Who vouches for that.
+    #[arg(long, value_name = "ISSUER", default_value = "")]
+    pub(crate) identity_issuer: String,
+    /// Under which name.
+    #[arg(long, value_name = "SUBJECT", default_value = "")]
+    pub(crate) identity_subject: String,
+    /// Digest of the call that was looked at, as get -o json shows it; the
+    /// recorded call's unless given.
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) digest: Option<String>,
+    /// Record the decision alone.
+    #[arg(long)]
+    pub(crate) no_resume: bool,
+    #[command(flatten)]
+    pub(crate) host: HarnessArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) approval: ApprovalArgs,
+}
+
+impl Decide {
+    /// The session, however it was named.
+    pub(crate) fn session(&self) -> &str {
+        self.uid.as_ref().or(self.session.as_ref()).map_or("", |uid| uid)
+    }
+}
+
+/// Why a turn is cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reason {
+    /// A person asked.
+    User,
+    /// It took too long.
+    Timeout,
+    /// The host had to; the turn has failed.
+    Internal,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: String,
+    /// Its latest execution; that one unless given.
+    #[arg(long, value_name = "ID")]
+    pub(crate) execution: Option<String>,
+    /// Why.
+    #[arg(long, value_enum, default_value = "user")]
+    pub(crate) reason: Reason,
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("word").required(true).args(["result", "failed", "retry"])))]
+pub(crate) struct Resolve {
+    /// The session.
+    #[arg(long, value_name = "UID")]
+    pub(crate) session: String,
+    /// The tool call without a receipt.
+    #[arg(long, value_name = "ID")]
+    pub(crate) tool_call: String,
+    /// Its execution; the session's latest unless given.
+    #[arg(long, value_name = "ID")]
+    pub(crate) execution: Option<String>,
+    /// It happened, with this result: JSON with proto field names, or @PATH.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) result: Option<String>,
+    /// It did not happen, or failed: what the harness is told.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) failed: Option<String>,
+    /// It may be run once more, under its key.
+    #[arg(long)]
+    pub(crate) retry: bool,
 }
 
 #[derive(Debug, Args)]

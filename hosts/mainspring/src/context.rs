@@ -1,6 +1,7 @@
 //! Where a command runs: on a host inside of it, or on a server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainspring::api::{Caller, OsEntropy, RequestId, SessionUid, Sessions};
 use mainspring::eventlog::{EventLog, OpenProgress};
@@ -33,7 +34,7 @@ impl Context {
                 Ok(Self { sessions: remote(server).await?, host: None })
             }
             None => {
-                let setup = Setup { global, harnesses, model };
+                let setup = Setup { global, harnesses, model, approval_ttl: None };
                 setup.check()?;
                 let host = setup.host(open_log(journal(global, open)?).await?)?;
                 Ok(Self { sessions: Arc::new(host.service().clone()), host: Some(host) })
@@ -44,6 +45,16 @@ impl Context {
     /// The host inside this process, for what a server does not offer yet.
     pub(crate) fn embedded(&self, what: &str) -> Result<&Host, CliError> {
         self.host.as_ref().ok_or_else(|| CliError::unimplemented(&format!("{what} with --server")))
+    }
+
+    /// The command that goes on with a session, where this one worked.
+    pub(crate) fn next(global: &Global, command: &str, session: &SessionUid) -> String {
+        let place = match (&global.server, &global.journal) {
+            (Some(server), _) => format!(" --server {}", quoted(server)),
+            (None, Some(journal)) => format!(" --journal {}", quoted(journal)),
+            (None, None) => String::new(),
+        };
+        format!("mainspring {command} --session {session}{place}")
     }
 
     /// Ends what this process started.
@@ -62,6 +73,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) global: &'a Global,
     pub(crate) harnesses: &'a HarnessArgs,
     pub(crate) model: Option<&'a ModelArgs>,
+    /// How long requests for approval stay open when a call does not say.
+    pub(crate) approval_ttl: Option<Duration>,
 }
 
 impl Setup<'_> {
@@ -72,7 +85,10 @@ impl Setup<'_> {
 
     /// The host, over an open log.
     pub(crate) fn host(self, log: Arc<dyn EventLog>) -> Result<Host, CliError> {
-        let builder = HostBuilder::new(log).project(&self.global.project);
+        let mut builder = HostBuilder::new(log).project(&self.global.project);
+        if let Some(ttl) = self.approval_ttl {
+            builder = builder.approval_ttl(ttl);
+        }
         Ok(parts::configure(builder, self.harnesses, self.model)?.build()?)
     }
 }
@@ -146,12 +162,12 @@ fn require(journal: &str) -> Result<(), CliError> {
 }
 
 fn refuse_host_flags(harnesses: &HarnessArgs, model: Option<&ModelArgs>) -> Result<(), CliError> {
-    if model.is_some_and(|model| !model.tool.is_empty()) {
-        return Err(CliError::unimplemented("--tool"));
-    }
-    if !harnesses.harness_at.is_empty() || model.is_some_and(|model| model.model.is_some()) {
+    if !harnesses.harness_at.is_empty()
+        || model.is_some_and(|model| model.model.is_some() || !model.tool.is_empty())
+    {
         return Err(CliError::usage(
-            "--harness-at and --model set up a host in this process; with --server, set them there",
+            "--harness-at, --model and --tool set up a host in this process; with --server, set \
+             them there",
         ));
     }
     Ok(())
@@ -171,6 +187,15 @@ async fn remote(_server: &str) -> Result<Arc<dyn Sessions>, CliError> {
 /// The caller of one command.
 pub(crate) fn caller(method: &'static str) -> Caller {
     Caller { identity: None, method, request_id: RequestId::random(&OsEntropy) }
+}
+
+/// A word that a shell reads as it is.
+fn quoted(word: &str) -> String {
+    let plain = |ch: char| ch.is_ascii_alphanumeric() || "-_./:@%+=".contains(ch);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// A session uid from the command line.

@@ -1,6 +1,6 @@
 //! What a turn is about, from the command line.
 
-use mainspring::api::{Bytes, EventBody, Json, JsonObject, Message};
+use mainspring::api::{Bytes, EventBody, Json, JsonObject, Message, ToolResult};
 use mainspring::eventlog::reader;
 use tokio::io::AsyncReadExt as _;
 
@@ -23,16 +23,32 @@ pub(crate) async fn messages(args: &Exec) -> Result<Vec<Message>, CliError> {
 
 /// A message in its proto-JSON form, read as strictly as a journal.
 fn message(json: &str) -> Result<Message, CliError> {
-    let bad = |why: String| CliError::usage(format!("--message: {why}"));
-    let json = reader::parse_event_json(json.as_bytes()).map_err(|e| bad(e.to_string()))?;
-    let event: JsonObject =
-        [("kind".to_owned(), Json::from("EVENT_INPUT")), ("message".to_owned(), json)].into();
+    match body("--message", "EVENT_INPUT", "message", json.as_bytes())? {
+        EventBody::Input(Some(message)) => Ok(message),
+        _ => Err(CliError::usage("--message: it is not a message")),
+    }
+}
+
+/// A tool's result in its proto-JSON form, or `@PATH` to read it from a file.
+pub(crate) async fn tool_result(text: &str) -> Result<ToolResult, CliError> {
+    let json = match text.strip_prefix('@') {
+        Some(path) => read(path).await?,
+        None => text.as_bytes().to_vec(),
+    };
+    match body("--result", "EVENT_TOOL_RESULT", "result", &json)? {
+        EventBody::ToolResult(Some(result)) => Ok(result),
+        _ => Err(CliError::usage("--result: it is not a result")),
+    }
+}
+
+/// The body of an event, of which only the member `name` is given.
+fn body(flag: &str, kind: &str, name: &str, json: &[u8]) -> Result<EventBody, CliError> {
+    let bad = |why: String| CliError::usage(format!("{flag}: {why}"));
+    let json = reader::parse_event_json(json).map_err(|error| bad(error.to_string()))?;
+    let event: JsonObject = [("kind".to_owned(), Json::from(kind)), (name.to_owned(), json)].into();
     let event =
         reader::event_from_json(Json::Object(event)).map_err(|error| bad(error.to_string()))?;
-    match event.body {
-        EventBody::Input(Some(message)) => Ok(message),
-        _ => Err(bad("it is not a message".to_owned())),
-    }
+    Ok(event.body)
 }
 
 /// The configuration of a turn: text, or `@PATH`.

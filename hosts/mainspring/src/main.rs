@@ -10,6 +10,7 @@ mod output;
 mod partial;
 mod parts;
 mod progress;
+mod recorded;
 mod records;
 
 use std::process::ExitCode;
@@ -38,9 +39,11 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli, output: Output) -> ExitCode {
-    // A server drains when it is told to stop; a turn in another process goes
-    // on without its client; a turn in this one can be resumed.
-    let stoppable = !matches!(cli.command, Command::Serve(_) | Command::Harness(_));
+    // A server drains when it is told to stop, and an exec cancels its turn; a
+    // resumed turn in another process goes on without its client, and one in
+    // this process can be resumed again.
+    let stoppable =
+        !matches!(cli.command, Command::Serve(_) | Command::Harness(_) | Command::Exec(_));
     let command = commands::run(cli, output);
     let done = if stoppable {
         tokio::select! {

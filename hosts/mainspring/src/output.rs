@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use mainspring::api::{ComputeState, DeletionState, LogRecord, Outcome, Session};
+use mainspring::api::{ComputeState, DeletionState, ExecState, LogRecord, Outcome, Session};
 use mainspring::eventlog::canonical::rfc3339;
 use serde_json::{Value, json};
 
@@ -170,10 +170,12 @@ fn compute_name(state: ComputeState) -> String {
     format!("COMPUTE_{}", state.name())
 }
 
-/// `uid TAB last_seq=N TAB compute=X TAB harness=H TAB name=N`
+/// `uid TAB last_seq=N TAB compute=X TAB harness=H TAB name=N`, and after that
+/// that it waits for an approval, if it does.
 pub(crate) fn list_line(s: &Session) -> String {
+    let waits = if s.exec_state == ExecState::Awaiting { "\texec=AWAITING" } else { "" };
     format!(
-        "{}\tlast_seq={}\tcompute={}\tharness={}\tname={}",
+        "{}\tlast_seq={}\tcompute={}\tharness={}\tname={}{waits}",
         s.uid,
         s.last_seq,
         s.compute_state.name(),

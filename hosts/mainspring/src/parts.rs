@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mainspring::HostBuilder;
-use mainspring::api::{ModelProvider, Runtime};
+use mainspring::api::{ModelProvider, Runtime, ToolExecutor};
 use mainspring::runtime_local::{ChildSpec, LocalRuntime};
 
 use crate::args::{HarnessArgs, ModelArgs};
@@ -19,8 +19,10 @@ pub(crate) fn configure(
     match model_args {
         // No turn is run, so no model is needed and every harness is of use.
         None => builder = builder.every_built_in(),
-        Some(args) if !args.tool.is_empty() => return Err(CliError::unimplemented("--tool")),
         Some(args) => {
+            if let Some(tools) = tools(args)? {
+                builder = builder.tools(tools);
+            }
             if let Some(model) = model(args)? {
                 builder = builder.model(model);
             }
@@ -57,6 +59,14 @@ pub(crate) fn configure(
         }
     }
     with_grpc(builder, !local.is_empty() || !remote.is_empty())
+}
+
+/// The executor of the tools that the command line names.
+fn tools(args: &ModelArgs) -> Result<Option<Arc<dyn ToolExecutor>>, CliError> {
+    match args.tool.is_empty() {
+        true => Ok(None),
+        false => Err(CliError::unimplemented("--tool")),
+    }
 }
 
 #[cfg(feature = "runtime-remote")]

@@ -106,9 +106,6 @@ matrix! {
         #[test] fn p01_a_recorded_call_replays;
         #[test] fn p02_a_result_is_served_to_a_resume;
         #[test] fn p03_an_undeclared_call_is_refused;
-    }
-    // The harness is given a refusal.
-    in_process {
         #[test] fn p03_a_declared_call_is_not_driven_again;
         #[test] fn a_live_call_of_an_idless_turn;
     }

@@ -208,9 +208,6 @@ matrix! {
     everywhere {
         #[test] fn b8_signatures_come_back;
         #[test] fn b15_a_fork_of_a_fork_of_a_fork;
-    }
-    // The harness is given a refusal.
-    in_process {
         #[test] fn b9_a_refused_history_is_not_sent_again;
     }
 }

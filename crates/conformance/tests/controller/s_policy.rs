@@ -236,9 +236,6 @@ matrix! {
         #[test] fn s03_descriptor_outside;
         #[test] fn s06_invalid_policies;
         #[test] fn without_a_policy_nothing_changes;
-    }
-    // The harness is given a refusal.
-    in_process {
         #[test] fn s06_invalid_at_live_effects_of_a_resume;
     }
 }

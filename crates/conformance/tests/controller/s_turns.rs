@@ -158,9 +158,6 @@ matrix! {
         #[test] fn s05_replay_under_a_stricter_policy;
         #[test] fn s05_a_served_call_is_never_refused;
         #[test] fn a_turn_without_a_policy_goes_on_without_one;
-    }
-    // The harness is given a refusal.
-    in_process {
         #[test] fn s04_mediated_request_outside;
         #[test] fn a_trailing_call_is_a_live_effect;
         #[test] fn the_live_tail_obeys_the_policy_of_today;

@@ -200,7 +200,8 @@ impl Fields {
 }
 
 /// Reads exactly what [`rfc3339`] writes.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+#[must_use]
+pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let digits = |range: std::ops::Range<usize>| -> Option<i64> {
         let part = text.get(range)?;
         part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten()

@@ -16,7 +16,7 @@ use crate::canonical::{PART_DEPTH_MAX, lifecycle_name};
 use crate::json::{self, JsonError};
 use fields::Fields;
 
-pub(crate) use fields::parse_rfc3339;
+pub use fields::parse_rfc3339;
 
 /// Containers that an event may nest: its own, its parts', and free-form JSON.
 pub(crate) const EVENT_DEPTH_MAX: usize = 6 + 4 * PART_DEPTH_MAX + mainspring_api::JSON_DEPTH_MAX;

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use mainspring_api::{
-    Address, AppendId, ComputeState, ComputeStatus, Fidelity, InProcess, Incarnation, Message,
-    OsEntropy, Runtime, RuntimeCapabilities, RuntimeError, Seq, SessionHistory, SessionSpec,
-    SessionUid, Signal, SnapshotRef, Timestamp, async_trait,
+    Address, AppendId, CancelReason, ComputeState, ComputeStatus, Condition, Fidelity, InProcess,
+    Incarnation, Message, ModelPolicy, OsEntropy, Runtime, RuntimeCapabilities, RuntimeError, Seq,
+    SessionHistory, SessionSpec, SessionUid, SnapshotRef, SystemClock, Timestamp, async_trait,
 };
-use mainspring_controller::{ControllerError, Expected, IgnoreAll, Journal, Turn};
+use mainspring_controller::{ApprovedRetry, ControllerError, Expected, Journal, Turn, TurnStop};
 use mainspring_eventlog::{
     EventLog, Holder, KvOptions, KvStore, Level, LogError, MemoryEngine, NewSession,
 };
@@ -118,26 +118,40 @@ struct Fixture {
 }
 
 async fn fixture(harness: impl mainspring_api::Harness) -> Fixture {
+    fixture_of(harness, "").await
+}
+
+/// A session whose model is `model`, under a policy of two.
+async fn fixture_of(harness: impl mainspring_api::Harness, model: &str) -> Fixture {
     let log: Arc<dyn EventLog> =
         Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap());
     let uid = SessionUid::new("s").unwrap();
     let id = AppendId::random(&OsEntropy);
-    log.create(id, NewSession::bare(uid.clone(), "default")).await.unwrap();
+    let session =
+        NewSession { model: model.to_owned(), ..NewSession::bare(uid.clone(), "default") };
+    log.create(id, session).await.unwrap();
     let runtime = Arc::new(Recording { harness: Arc::new(harness), calls: Mutex::default() });
     let placer = Placer::new(PlacerOptions {
         name: "h".to_owned(),
         runtime: Arc::clone(&runtime) as _,
         connector: Arc::new(Connectors::in_process()),
         model: Arc::new(EchoModel),
+        policy: Some(ModelPolicy {
+            default: "echo".to_owned(),
+            allowed: ["echo".to_owned(), "large".to_owned()].into(),
+        }),
+        tools: None,
+        approved_retry: ApprovedRetry::DeclaredOnly,
         descriptor_id: String::new(),
         holder: Holder { id: "x".to_owned(), name: "x".to_owned() },
+        clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
     });
     Fixture { runtime, placer, journal: Journal::new(log, uid), guard: Guard::default() }
 }
 
 fn call() -> Call {
-    Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) }
+    Call::default()
 }
 
 impl Fixture {
@@ -218,4 +232,38 @@ async fn a_turn_a_suspend_and_a_resume_record_in_order() {
     f.placer.resume(&lease, &f.journal, call()).await.unwrap();
     assert_eq!(f.runtime.calls(), ["create s", "snapshot s", "restore s", "create s"]);
     assert_eq!(f.row().await, (7, 3), "one fence each");
+}
+
+/// The session's model is the default of its turns, where the policy allows it.
+#[tokio::test]
+async fn a_turn_asks_for_its_sessions_model() {
+    for (model, recorded) in [("", "echo"), ("large", "large")] {
+        let f = fixture_of(Echo, model).await;
+        f.exec(hello(), call()).await.unwrap();
+        let row = f.journal.log().get(f.journal.uid(), Level::Committed).await.unwrap();
+        assert_eq!(row.view.latest.unwrap().start.unwrap().model, recorded);
+    }
+    let f = fixture_of(Echo, "huge").await;
+    let refused = f.exec(hello(), call()).await.unwrap_err();
+    assert!(
+        matches!(&refused, PlacementError::Controller(ControllerError::ModelNotAllowed(_))),
+        "{refused}"
+    );
+    assert_eq!(f.row().await.0, 0, "nothing was recorded");
+}
+
+/// A host that goes down begins no turn that waits for its compute.
+#[tokio::test]
+async fn a_turn_that_is_stopped_before_it_begins_records_nothing() {
+    for (stop, condition) in [
+        (TurnStop::Interrupt, Condition::Draining),
+        (TurnStop::Cancel(CancelReason::User), Condition::Cancelled),
+    ] {
+        let f = fixture(Echo).await;
+        let call = call();
+        call.stop.set(stop);
+        let refused = f.exec(hello(), call).await.unwrap_err();
+        assert_eq!(refused.condition(), condition);
+        assert_eq!(f.row().await, (0, 0));
+    }
 }

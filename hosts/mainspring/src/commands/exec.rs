@@ -1,16 +1,22 @@
 //! Running a turn.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt as _;
-use mainspring::api::{CreateRequest, ExecRequest, ExecStream, ExecUpdate};
+use futures_util::future::BoxFuture;
+use mainspring::api::{
+    CancelReason, CancelRequest, Condition, CreateRequest, ExecRequest, ExecState, ExecStream,
+    ExecUpdate, Outcome, Session, SessionsError,
+};
 use serde_json::json;
 
+use super::lifecycle;
 use crate::args::{Exec, Global};
 use crate::context::{Context, Open, caller, uid};
-use crate::error::CliError;
+use crate::error::{CliError, EXIT_CANCELLED};
 use crate::input;
-use crate::output::{Output, session_json};
+use crate::output::{Output, moved_line, session_json};
 
 pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<(), CliError> {
     if args.execution_id.is_some() {
@@ -19,28 +25,50 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
     if args.detach {
         return Err(CliError::unimplemented("--detach"));
     }
-    let session = args.session.as_deref().map(uid).transpose()?;
-    let mut request = ExecRequest {
-        session,
-        inputs: input::messages(&args).await?,
-        harness: args.harness.clone(),
-        config: input::config(&args).await?,
-        expected_last_seq: args.expected_last_seq,
-        deadline_unix: args.deadline.map_or(0, deadline_unix),
-        ..ExecRequest::default()
+    let mut interrupts = Interrupts::listen()?;
+    // Until there is a turn, nothing is left behind that could be cancelled.
+    let (context, begun) = tokio::select! {
+        biased;
+        () = interrupts.next() => return Err(stopped(NOT_BEGUN)),
+        begun = begin(global, &args, output) => begun?,
     };
-    let context = Context::open(global, &args.host, Some(&args.model), Open::OrCreate).await?;
-    let result = run(&context, global, &mut request, output).await;
+    let result = match begun {
+        Ok(turn) => turn.show(&context, global, output, &mut interrupts).await,
+        Err(error) => Err(error),
+    };
     context.close().await;
     result
 }
 
-async fn run(
+/// Starts the turn. The context comes with a turn that was refused, too: it is
+/// to be closed.
+async fn begin(
+    global: &Global,
+    args: &Exec,
+    output: Output,
+) -> Result<(Context, Result<Turn, CliError>), CliError> {
+    let session = args.session.as_deref().map(uid).transpose()?;
+    let request = ExecRequest {
+        session,
+        inputs: input::messages(args).await?,
+        harness: args.harness.clone(),
+        config: input::config(args).await?,
+        expected_last_seq: args.expected_last_seq,
+        deadline_unix: args.deadline.map_or(0, deadline_unix),
+        approval_ttl: args.approval.ttl(),
+        ..ExecRequest::default()
+    };
+    let context = Context::open(global, &args.host, Some(&args.model), Open::OrCreate).await?;
+    let turn = start(&context, global, request, output).await;
+    Ok((context, turn))
+}
+
+async fn start(
     context: &Context,
     global: &Global,
-    request: &mut ExecRequest,
+    mut request: ExecRequest,
     output: Output,
-) -> Result<(), CliError> {
+) -> Result<Turn, CliError> {
     let caller = caller("mainspring exec");
     // A session of another project than the server's default is created first.
     let created = request.session.is_none();
@@ -50,7 +78,7 @@ async fn run(
             harness: std::mem::take(&mut request.harness),
             ..CreateRequest::default()
         };
-        check(request)?;
+        check(&request)?;
         let session = context.sessions.create(&caller, create).await?;
         output.line(
             || format!("session {}", session.uid),
@@ -58,8 +86,8 @@ async fn run(
         );
         request.session = Some(session.uid);
     }
-    let stream = context.sessions.exec(&caller, request.clone()).await?;
-    show(stream, output, created).await
+    let stream = context.sessions.exec(&caller, request).await?;
+    Ok(Turn { stream, first_shown: created, running: None, last: None })
 }
 
 /// Refuses an input that could not be recorded before a session is made for it.
@@ -69,28 +97,160 @@ fn check(request: &ExecRequest) -> Result<(), CliError> {
     Ok(turn.check(&mainspring::eventlog::Limits::default())?)
 }
 
-/// Shows a turn as it runs.
-pub(crate) async fn show(
-    mut stream: ExecStream,
-    output: Output,
-    mut session_shown: bool,
-) -> Result<(), CliError> {
-    while let Some(update) = stream.next().await {
-        match update? {
-            ExecUpdate::Session(session) => {
-                // The first frame is the session before the turn.
-                if output.is_json() && !session_shown {
-                    output.line(String::new, || json!({"session": session_json(&session)}));
+/// A turn that is shown as it runs.
+struct Turn {
+    stream: ExecStream,
+    /// Whether the session was shown that the turn begins with.
+    first_shown: bool,
+    /// What to cancel, once it is known.
+    running: Option<CancelRequest>,
+    /// The session that the turn ends with, if it shows one.
+    last: Option<Box<Session>>,
+}
+
+type Cancelling<'a> = BoxFuture<'a, Result<Session, SessionsError>>;
+
+impl Turn {
+    /// Shows it to its end. The first interrupt asks for its cancellation, the
+    /// second leaves it: to its server, or to be resumed.
+    async fn show(
+        mut self,
+        context: &Context,
+        global: &Global,
+        output: Output,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), CliError> {
+        let mut cancelling: Option<Cancelling<'_>> = None;
+        let mut asked = false;
+        let mut first = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = interrupts.next() => match self.running.take() {
+                    Some(request) => {
+                        asked = true;
+                        output.note("cancelling; a second interrupt leaves the turn");
+                        let sessions = Arc::clone(&context.sessions);
+                        cancelling = Some(Box::pin(async move {
+                            sessions.cancel(&caller("mainspring cancel"), request).await
+                        }));
+                    }
+                    None => {
+                        drop(self.stream);
+                        return Err(leave(context, asked, output, interrupts).await);
+                    }
+                },
+                canceled = pending(&mut cancelling) => {
+                    cancelling = None;
+                    match canceled {
+                        Ok(session) => self.last = Some(Box::new(session)),
+                        Err(error) => output.note(&format!("not cancelled: {error}")),
+                    }
                 }
-                session_shown = true;
-            }
-            ExecUpdate::Record(record) => output.record(&record, Some("record"))?,
-            ExecUpdate::Delta(delta) => {
-                output.chunk(delta.execution_id.as_str(), &delta.chunk, delta.done);
+                update = self.stream.next() => {
+                    let Some(update) = update else { break };
+                    let update = update?;
+                    if let ExecUpdate::Record(record) = &update
+                        && let (false, Some(session), Some(execution)) =
+                            (asked, &first, &record.event.execution_id)
+                        && self.running.is_none()
+                    {
+                        let (session, execution_id) = (Clone::clone(session), execution.clone());
+                        let reason = CancelReason::User;
+                        self.running = Some(CancelRequest { session, execution_id, reason });
+                    }
+                    let Some(session) = lifecycle::show(update, output)? else { continue };
+                    if first.is_none() {
+                        first = Some(session.uid.clone());
+                        self.show_first(&session, output);
+                    } else {
+                        self.last = Some(session);
+                    }
+                }
             }
         }
+        // A gate that was recorded first is closed once its turn has parked.
+        if let Some(cancelling) = cancelling {
+            self.last = Some(Box::new(cancelling.await?));
+        }
+        self.end(global, output)
     }
-    Ok(())
+
+    fn show_first(&self, session: &Session, output: Output) {
+        if output.is_json() && !self.first_shown {
+            output.line(String::new, || json!({"session": session_json(session)}));
+        }
+    }
+
+    /// The session that a turn shows at its end is one that waits, or went on.
+    fn end(self, global: &Global, output: Output) -> Result<(), CliError> {
+        let Some(session) = self.last else { return Ok(()) };
+        output.line(|| moved_line(&session, "exec"), || json!({"session": session_json(&session)}));
+        match lifecycle::parked(global, &session) {
+            Some(parked) => Err(parked),
+            None if session.exec_state == ExecState::Canceled => Err(CliError {
+                outcome: Outcome::Applied,
+                session: Some(session.uid.to_string()),
+                ..stopped("the turn was cancelled")
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Waits for a cancellation that was asked for; for ever without one.
+async fn pending(cancelling: &mut Option<Cancelling<'_>>) -> Result<Session, SessionsError> {
+    match cancelling {
+        Some(cancelling) => cancelling.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Leaves a turn that has not begun, or does not end although it was
+/// cancelled: a server goes on with it; what this process runs ends with it,
+/// and can be resumed.
+async fn leave(
+    context: &Context,
+    begun: bool,
+    output: Output,
+    interrupts: &mut Interrupts,
+) -> CliError {
+    let Some(host) = &context.host else {
+        return stopped(if begun { "the turn is left to the server" } else { NOT_BEGUN });
+    };
+    if !begun {
+        host.service().interrupt();
+        tokio::select! {
+            () = host.service().idle() => return stopped(NOT_BEGUN),
+            () = interrupts.next() => {}
+        }
+    }
+    // The journal says how far the turn got. Closing would wait for it.
+    let _ = output.fail(&stopped("the turn is left as it is; it can be resumed"));
+    std::process::exit(EXIT_CANCELLED.into())
+}
+
+const NOT_BEGUN: &str = "interrupted before the turn began";
+
+fn stopped(message: &str) -> CliError {
+    CliError::of(Condition::Cancelled, message)
+}
+
+/// Each interrupt of this process, none of them lost.
+struct Interrupts(tokio::signal::unix::Signal);
+
+impl Interrupts {
+    fn listen() -> Result<Self, CliError> {
+        let kind = tokio::signal::unix::SignalKind::interrupt();
+        let heard = tokio::signal::unix::signal(kind);
+        heard.map(Self).map_err(|error| CliError::internal(format!("interrupts: {error}")))
+    }
+
+    async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a deadline is wall time, and this is the host")]

@@ -6,7 +6,7 @@ use crate::output::Output;
 
 #[cfg(feature = "transport-grpc")]
 pub(crate) async fn serve(args: HarnessServe, output: Output) -> Result<(), CliError> {
-    use super::serve::{serve_failed, terminated};
+    use super::serve::{Stops, serve_failed};
     use mainspring::harness::{REFERENCE_KINDS, reference};
     use mainspring::transport_grpc::{Listener, ServeOptions, serve_harness};
 
@@ -25,9 +25,10 @@ pub(crate) async fn serve(args: HarnessServe, output: Output) -> Result<(), CliE
         || format!("harness {} on {address}", args.kind),
         || serde_json::json!({"harness": args.kind, "serving": address}),
     );
+    let mut stops = Stops::listen()?;
     let shutdown = async move {
         tokio::select! {
-            () = terminated() => {}
+            () = stops.next() => {}
             () = host_gone(under_host) => {}
         }
     };

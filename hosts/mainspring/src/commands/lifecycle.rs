@@ -1,7 +1,7 @@
 //! Forking, suspending and resuming.
 
 use futures_util::StreamExt as _;
-use mainspring::api::{ExecUpdate, ForkRequest, ResumeRequest, Session};
+use mainspring::api::{Condition, ExecUpdate, ForkRequest, Outcome, ResumeRequest, Session};
 use serde_json::json;
 
 use crate::args::{Fork, Global, OneSession, Resume};
@@ -42,31 +42,58 @@ pub(crate) async fn suspend(
 }
 
 pub(crate) async fn resume(global: &Global, args: Resume, output: Output) -> Result<(), CliError> {
-    let request = ResumeRequest { session: uid(&args.session)?, approval_ttl: None };
+    let request = ResumeRequest { session: uid(&args.session)?, approval_ttl: args.approval.ttl() };
     let context = Context::open(global, &args.host, Some(&args.model), Open::Existing).await?;
-    let resumed = run_resume(&context, request, output).await;
+    let resumed = run_resume(&context, global, request, output).await;
     context.close().await;
-    let session = resumed?;
-    output.line(|| moved_line(&session, "resume"), || json!({"session": session_json(&session)}));
-    Ok(())
+    resumed
 }
 
 /// Shows what a resume records; the session comes last.
-async fn run_resume(
+pub(crate) async fn run_resume(
     context: &Context,
+    global: &Global,
     request: ResumeRequest,
     output: Output,
-) -> Result<Box<Session>, CliError> {
+) -> Result<(), CliError> {
     let mut stream = context.sessions.resume(&caller("mainspring resume"), request).await?;
     let mut last = None;
     while let Some(update) = stream.next().await {
-        match update? {
-            ExecUpdate::Session(session) => last = Some(session),
-            ExecUpdate::Record(record) => output.record(&record, Some("record"))?,
-            ExecUpdate::Delta(delta) => {
-                output.chunk(delta.execution_id.as_str(), &delta.chunk, delta.done);
-            }
+        if let Some(session) = show(update?, output)? {
+            last = Some(session);
         }
     }
-    last.ok_or_else(|| CliError::internal("the resume ended without its session"))
+    let session = last.ok_or_else(|| CliError::internal("the resume ended without its session"))?;
+    output.line(|| moved_line(&session, "resume"), || json!({"session": session_json(&session)}));
+    match parked(global, &session) {
+        Some(parked) => Err(parked),
+        None => Ok(()),
+    }
+}
+
+/// Shows a step of a turn; a session is its caller's to show.
+pub(crate) fn show(update: ExecUpdate, output: Output) -> Result<Option<Box<Session>>, CliError> {
+    match update {
+        ExecUpdate::Session(session) => return Ok(Some(session)),
+        ExecUpdate::Record(record) => output.record(&record, Some("record"))?,
+        ExecUpdate::Delta(delta) => {
+            output.chunk(delta.execution_id.as_str(), &delta.chunk, delta.done);
+        }
+    }
+    Ok(None)
+}
+
+/// What a command reports whose turn waits for an approval.
+pub(crate) fn parked(global: &Global, session: &Session) -> Option<CliError> {
+    let approval = session.pending_approval.as_ref()?;
+    let message = format!(
+        "the turn waits for an approval of tool call {:?}; next: {} (or deny)",
+        approval.tool_call_id,
+        Context::next(global, "approve", &session.uid)
+    );
+    Some(CliError {
+        outcome: Outcome::Applied,
+        session: Some(session.uid.to_string()),
+        ..CliError::of(Condition::ApprovalParked, message)
+    })
 }

@@ -1,11 +1,14 @@
 //! The commands.
 
+mod cancel;
 mod catalog;
+mod decide;
 mod exec;
 mod harness;
 mod journal;
 mod lifecycle;
 mod replay;
+mod resolve;
 mod serve;
 mod store;
 mod verify;
@@ -30,6 +33,10 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Command::Fork(args) => lifecycle::fork(&global, args, output).await,
         Command::Suspend(args) => lifecycle::suspend(&global, args, output).await,
         Command::Resume(args) => lifecycle::resume(&global, args, output).await,
+        Command::Approve(args) => decide::decide(&global, args, true, output).await,
+        Command::Deny(args) => decide::decide(&global, args, false, output).await,
+        Command::Cancel(args) => cancel::cancel(&global, args, output).await,
+        Command::Resolve(args) => resolve::resolve(&global, args, output).await,
         Command::Verify(args) => verify::verify(&global, args, output).await,
         Command::Export(args) => journal::export(&global, args, output).await,
         Command::Import(args) => journal::import(&global, args, output).await,

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
-use mainspring::api::{
-    AppendId, Fence, Head, OsEntropy, ReplayRequest, Seq, Session, SessionUid, Signal,
-};
-use mainspring::controller::{IgnoreAll, Journal, Replayed};
+use mainspring::api::{AppendId, Fence, Head, OsEntropy, ReplayRequest, Seq, Session, SessionUid};
+use mainspring::controller::{Journal, Replayed};
 use mainspring::eventlog::{ChainVerifier, ImportRecord, ImportRow, LogError, NewSession};
 use mainspring::placement::Call;
 use mainspring::{HostBuilder, Stores};
@@ -78,8 +76,7 @@ async fn re_execute(
     .to_owned();
     let host = parts::configure(HostBuilder::new(Arc::clone(&log)), &args.host, None)?.build()?;
     let journal = Journal::new(log, session.clone());
-    let call = Call { deadline: None, gone: Signal::default(), observer: Arc::new(IgnoreAll) };
-    let replayed = host.harnesses().find(&name)?.replay(&journal, &call).await;
+    let replayed = host.harnesses().find(&name)?.replay(&journal, &Call::default()).await;
     host.close().await;
     show(&replayed?, output);
     Ok(())

@@ -27,7 +27,8 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
         harness_at: args.harness,
         replace_builtin: args.replace_builtin,
     };
-    let setup = Setup { global, harnesses: &harnesses, model: Some(&args.model) };
+    let approval_ttl = args.approval.ttl();
+    let setup = Setup { global, harnesses: &harnesses, model: Some(&args.model), approval_ttl };
     // The socket is bound before the journal is opened: a taken address changes nothing.
     let listener = Listener::bind(&args.addr).await.map_err(|error| serve_failed(&error))?;
     let address = listener.address().to_string();
@@ -38,12 +39,12 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     // Ends with this call, and its socket with it, however this call ends.
     let serving = serve_when(ready.wait(), opening.clone(), listener, options, stop.wait());
     let mut serving = std::pin::pin!(serving);
-    let mut terminated = std::pin::pin!(terminated());
+    let mut stops = Stops::listen()?;
     let progress = told_once(opening.progress(), format!("listening on {address}"));
     let log = tokio::select! {
         biased;
         // Nothing was begun that would have to end.
-        () = &mut terminated => return Ok(()),
+        () = stops.next() => return Ok(()),
         served = &mut serving => return served.map_err(|error| serve_failed(&error)),
         log = open_log_with(journal(global, Open::OrCreate)?, progress) => log?,
     };
@@ -52,27 +53,43 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     }
     let host = setup.host(log)?;
     let service = host.service().clone();
+    service.watch_approvals();
     opening.opened(Arc::new(service.clone()));
     ready.set(());
     // Health says so before the line below does.
     let _ = futures_util::poll!(&mut serving);
     output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
     let served = tokio::select! {
-        served = &mut serving => served,
-        () = &mut terminated => {
+        served = &mut serving => Some(served),
+        () = stops.next() => {
             service.drain();
-            crate::output::tell("draining; a second signal stops at once");
-            tokio::spawn(async {
-                self::terminated().await;
-                std::process::exit(EXIT_CANCELLED.into());
-            });
+            crate::output::tell("draining; a second signal interrupts the turns that run");
             stop.set(());
-            serving.await
+            // Turns outlive their clients' streams.
+            let ended = async { tokio::join!(&mut serving, service.idle()).0 };
+            tokio::select! {
+                served = ended => Some(served),
+                () = stops.next() => None,
+                () = tokio::time::sleep(DRAIN_MAX) => None,
+            }
         }
     };
-    // Turns outlive their clients' streams: they end, or this process is
-    // killed and they are resumed.
-    if tokio::time::timeout(DRAIN_MAX, service.idle()).await.is_err() {
+    service.interrupt();
+    tokio::spawn(async move {
+        stops.next().await;
+        std::process::exit(EXIT_CANCELLED.into());
+    });
+    let interrupted = tokio::time::timeout(INTERRUPT_MAX, service.idle());
+    let (idle, served) = match served {
+        Some(served) => (interrupted.await, served),
+        // Who still watches is told.
+        None => {
+            let (idle, served) =
+                tokio::join!(interrupted, tokio::time::timeout(INTERRUPT_MAX, &mut serving));
+            (idle, served.unwrap_or(Ok(())))
+        }
+    };
+    if idle.is_err() {
         // Ending here leaves the turns as they are, to be resumed. Closing the
         // runtimes first would fail them, and record that.
         let error = CliError::of(
@@ -96,10 +113,16 @@ fn told_once(progress: OpenProgress, meanwhile: String) -> OpenProgress {
     })
 }
 
-/// How long turns may run on once the last client's call has ended or was cut,
-/// which takes 10 s at most: together below the 30 s that supervisors give.
+/// How long calls and turns may run on once the host is told to stop; then
+/// turns are interrupted, to be resumed.
 #[cfg(feature = "transport-grpc")]
-const DRAIN_MAX: std::time::Duration = std::time::Duration::from_secs(15);
+const DRAIN_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// How long turns may take to stop once they are interrupted: the grace of an
+/// effect in flight, the harness's to leave, and a margin.
+#[cfg(feature = "transport-grpc")]
+const INTERRUPT_MAX: std::time::Duration =
+    mainspring::controller::EFFECT_GRACE.saturating_add(std::time::Duration::from_secs(7));
 
 #[cfg(not(feature = "transport-grpc"))]
 pub(crate) async fn serve(_global: &Global, _args: Serve, _output: Output) -> Result<(), CliError> {
@@ -141,19 +164,30 @@ pub(crate) fn serve_failed(error: &mainspring::transport_grpc::ServeError) -> Cl
     CliError::of(condition, mainspring::api::report(error))
 }
 
-/// Waits for SIGINT or SIGTERM.
+/// SIGINT and SIGTERM, none of them lost.
 #[cfg(feature = "transport-grpc")]
-pub(crate) async fn terminated() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut term) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        result = tokio::signal::ctrl_c() => {
-            if result.is_err() {
-                std::future::pending::<()>().await;
-            }
+pub(crate) struct Stops {
+    int: tokio::signal::unix::Signal,
+    term: tokio::signal::unix::Signal,
+}
+
+#[cfg(feature = "transport-grpc")]
+impl Stops {
+    pub(crate) fn listen() -> Result<Self, CliError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let heard =
+            |kind| signal(kind).map_err(|error| CliError::internal(format!("signals: {error}")));
+        Ok(Self { int: heard(SignalKind::interrupt())?, term: heard(SignalKind::terminate())? })
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) {
+        let heard = tokio::select! {
+            heard = self.int.recv() => heard,
+            heard = self.term.recv() => heard,
+        };
+        if heard.is_none() {
+            std::future::pending::<()>().await;
         }
     }
 }

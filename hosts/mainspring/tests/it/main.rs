@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod crash;
+mod gates;
 mod going_on;
 mod journals;
 mod kill_loop;

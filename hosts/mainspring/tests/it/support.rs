@@ -127,10 +127,15 @@ impl Serving {
         let _ = self.child.wait();
     }
 
-    /// Asks it to stop, as an operator would, and waits.
-    pub(crate) fn terminate(mut self) -> i32 {
+    /// Asks it to stop, as an operator would.
+    pub(crate) fn signal(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Asks it to stop, and waits.
+    pub(crate) fn terminate(mut self) -> i32 {
+        self.signal();
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
 }

@@ -1,0 +1,337 @@
+//! Requests for approval that nobody has decided in time.
+//!
+//! The time is noted beside the request, so it survives the host. What is kept
+//! in memory is a bounded set of timers, soonest first, and one task.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use mainspring_api::{
+    AppendId, ApprovalRef, ApproveRequest, Bytes, Classify as _, Clock, ExecState, IdentityRef,
+    Seq, SessionUid, SessionsError, Timestamp,
+};
+use mainspring_controller::{EXPIRES_NOTE, settle};
+use mainspring_eventlog::reader::parse_rfc3339;
+use mainspring_eventlog::{Level, ListQuery, LogError, ReadLimit, RowKey, SessionRow};
+use tokio::sync::Notify;
+
+use crate::approvals::is_settled;
+use crate::service::{Inner, log_failed};
+
+/// Timers that are kept, about 100 bytes each. Those that are due last are
+/// found again when there is room.
+const TIMERS_MAX: usize = 65_536;
+
+/// How long the task sleeps at most: a wall clock that was set, or a machine
+/// that slept, is noticed by then.
+const TICK_MAX: Duration = Duration::from_secs(60);
+
+/// After how long a decision that could not be recorded is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Sessions of one page of the scan.
+const SCAN_PAGE: usize = 200;
+
+/// The kind of the named rows that say in which projects requests may expire.
+const PROJECTS_KIND: &str = "approval-expiry";
+
+/// Project names that are remembered as noted.
+const PROJECTS_MAX: usize = 4_096;
+
+/// Who decides a request whose time has come.
+const EXPIRY_PRINCIPAL: &str = "mainspring/expiry";
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    at: Timestamp,
+    session: SessionUid,
+    request: Seq,
+    /// How long the requests of its call live; `None` leaves it to the host.
+    ttl: Option<Duration>,
+}
+
+/// The timers of a host.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry {
+    state: Mutex<Timers>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Timers {
+    due: BTreeSet<Timer>,
+    /// Whether the task runs.
+    running: bool,
+    /// Whether timers were left out for want of room.
+    left_out: bool,
+    /// Projects that are known to be noted.
+    noted: HashSet<String>,
+}
+
+/// What the task does next.
+enum Next {
+    Expire(Timer),
+    Scan,
+    Sleep(Duration),
+}
+
+impl Expiry {
+    fn timers(&self) -> std::sync::MutexGuard<'_, Timers> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a timer. Whether a task must be started for it.
+    fn add(&self, timer: Timer) -> bool {
+        let mut timers = self.timers();
+        timers.due.insert(timer);
+        if timers.due.len() > TIMERS_MAX {
+            timers.due.pop_last();
+            timers.left_out = true;
+        }
+        self.changed.notify_one();
+        !std::mem::replace(&mut timers.running, true)
+    }
+
+    fn next(&self, now: Timestamp) -> Next {
+        let mut timers = self.timers();
+        if timers.left_out && timers.due.len() <= TIMERS_MAX / 2 {
+            timers.left_out = false;
+            return Next::Scan;
+        }
+        match timers.due.first() {
+            None => Next::Sleep(TICK_MAX),
+            Some(first) if first.at <= now => {
+                Next::Expire(timers.due.pop_first().expect("it is there"))
+            }
+            Some(first) => Next::Sleep(between(now, first.at).min(TICK_MAX)),
+        }
+    }
+}
+
+impl Inner {
+    /// How long a request of this call stays open. Where one may expire is
+    /// noted before it is made, so that a later process finds it.
+    pub(crate) async fn approval_ttl(
+        &self,
+        row: &SessionRow,
+        asked: Option<Duration>,
+    ) -> Option<Duration> {
+        let ttl = asked.or(self.options.approval_ttl)?;
+        let project = &row.session.project;
+        if *project != self.options.project && !self.expiry.timers().noted.contains(project) {
+            match self.note_project(project).await {
+                Ok(()) => {
+                    let noted = &mut self.expiry.timers().noted;
+                    if noted.len() >= PROJECTS_MAX {
+                        noted.clear();
+                    }
+                    noted.insert(project.clone());
+                }
+                Err(error) => tracing::warn!(
+                    session = %row.session.uid, code = error.code(),
+                    "a later host will not find this project's requests by itself"
+                ),
+            }
+        }
+        Some(ttl)
+    }
+
+    async fn note_project(&self, project: &str) -> Result<(), LogError> {
+        let log = &self.options.log;
+        let rows = log.rows().ok_or(LogError::Unsupported("named rows"))?;
+        let key = RowKey::new(PROJECTS_KIND, project)?;
+        if rows.named(&key).await?.is_some() {
+            return Ok(());
+        }
+        let id = AppendId::random(&*self.options.entropy);
+        match settle(|| rows.put_named(id, &key, 0, Some(Bytes::new()))).await {
+            // Another host was first.
+            Ok(_) | Err(LogError::Moved { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets a timer for the request that a session waits on, if it expires.
+    pub(crate) async fn watch_request(self: &Arc<Self>, row: &SessionRow, ttl: Option<Duration>) {
+        match self.expires(row).await {
+            Ok(None) => {}
+            Ok(Some(timer)) => self.set_timer(Timer { ttl, ..timer }),
+            Err(error) => tracing::warn!(
+                session = %row.session.uid, code = error.code(),
+                "cannot tell whether a request for approval expires"
+            ),
+        }
+    }
+
+    fn set_timer(self: &Arc<Self>, timer: Timer) {
+        if self.expiry.add(timer) {
+            let (weak, expiry) = (Arc::downgrade(self), Arc::clone(&self.expiry));
+            let clock = Arc::clone(&self.options.clock);
+            tokio::spawn(async move { run(&weak, &expiry, &*clock).await });
+        }
+    }
+
+    async fn expires(&self, row: &SessionRow) -> Result<Option<Timer>, SessionsError> {
+        let Some((_, _, request)) = row.view.pending_gate() else { return Ok(None) };
+        let session = row.session.uid.clone();
+        let limit = ReadLimit { records: 1, ..ReadLimit::default() };
+        let page = self.options.log.read(&session, request, limit, Level::Committed).await;
+        let page = page.map_err(|error| log_failed(error).on(&session))?;
+        let note = page.first().and_then(|record| record.notes.get(EXPIRES_NOTE));
+        let Some(note) = note else { return Ok(None) };
+        // A note that is no time was not written by a host, and ends nothing.
+        Ok(parse_rfc3339(note).map(|at| Timer { at, session, request, ttl: None }))
+    }
+
+    /// Finds the requests that were made before this process started.
+    pub(crate) async fn scan_requests(self: &Arc<Self>) {
+        if let Err(error) = self.scan().await {
+            tracing::warn!(code = error.code(), "not all requests for approval were looked at");
+        }
+    }
+
+    async fn scan(self: &Arc<Self>) -> Result<(), LogError> {
+        self.scan_project(&self.options.project).await?;
+        let Some(rows) = self.options.log.rows() else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let page = rows.named_of(PROJECTS_KIND, &after, SCAN_PAGE).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after.clone_from(last);
+            for (project, _) in page.iter().filter(|(name, _)| *name != self.options.project) {
+                self.scan_project(project).await?;
+            }
+        }
+    }
+
+    async fn scan_project(self: &Arc<Self>, project: &str) -> Result<(), LogError> {
+        let mut query = ListQuery {
+            project: project.to_owned(),
+            states: vec![ExecState::Awaiting],
+            page_size: SCAN_PAGE,
+            ..ListQuery::default()
+        };
+        loop {
+            let page = self.options.log.list(query.clone(), Level::Committed).await?;
+            for row in &page.rows {
+                self.watch_request(row, None).await;
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Decides a request whose time has come, unless somebody else has.
+    /// Whether that is to be tried again.
+    async fn expire(self: &Arc<Self>, timer: &Timer) -> Result<(), SessionsError> {
+        self.admit_turn()?;
+        let row = self.find_active(&timer.session).await?;
+        let waiting = row.view.pending_gate().filter(|(_, _, seq)| *seq == timer.request);
+        let Some((execution, gate, request)) = waiting else { return Ok(()) };
+        let request = ApproveRequest {
+            session: timer.session.clone(),
+            approval: ApprovalRef {
+                execution_id: execution.id.to_string(),
+                tool_call_id: gate.call_id.clone(),
+                request_seq: request.as_i64(),
+            },
+            approved: false,
+            reason: "expired".to_owned(),
+            identity: Some(IdentityRef {
+                principal: EXPIRY_PRINCIPAL.to_owned(),
+                ..IdentityRef::default()
+            }),
+            digest: None,
+        };
+        self.approve_as_host(request).await?;
+        tracing::info!(session = %timer.session, "a request for approval has expired");
+        self.finish_turn(&timer.session, timer.ttl);
+        Ok(())
+    }
+}
+
+/// Ends requests as their time comes, for as long as the host is there.
+async fn run(host: &Weak<Inner>, expiry: &Expiry, clock: &dyn Clock) {
+    loop {
+        let Some(inner) = host.upgrade() else { return };
+        match expiry.next(clock.now()) {
+            Next::Expire(timer) => match inner.expire(&timer).await {
+                Ok(()) => {}
+                Err(error) if is_settled(&error) => {
+                    tracing::debug!(session = %timer.session, code = error.code(), "not expired");
+                }
+                Err(error) => {
+                    tracing::info!(session = %timer.session, code = error.code(), "not expired yet");
+                    expiry.add(Timer { at: later(clock.now(), RETRY_AFTER), ..timer });
+                }
+            },
+            Next::Scan => inner.scan_requests().await,
+            Next::Sleep(duration) => {
+                drop(inner);
+                let _ = tokio::time::timeout(duration, expiry.changed.notified()).await;
+            }
+        }
+    }
+}
+
+fn later(at: Timestamp, by: Duration) -> Timestamp {
+    Timestamp {
+        seconds: at.seconds.saturating_add(i64::try_from(by.as_secs()).unwrap_or(i64::MAX)),
+        ..at
+    }
+}
+
+/// From `now` to a later time; never nothing, so that a wait for it is one.
+fn between(now: Timestamp, at: Timestamp) -> Duration {
+    let nanos = (i128::from(at.seconds) - i128::from(now.seconds)) * 1_000_000_000
+        + i128::from(at.nanos)
+        - i128::from(now.nanos);
+    let nanos = u64::try_from(nanos.max(0)).unwrap_or(u64::MAX);
+    Duration::from_nanos(nanos).max(Duration::from_millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timer(second: usize) -> Timer {
+        Timer {
+            at: Timestamp { seconds: i64::try_from(second).unwrap(), nanos: 0 },
+            session: SessionUid::new(&format!("s{second}")).unwrap(),
+            request: Seq::new(4),
+            ttl: None,
+        }
+    }
+
+    #[test]
+    fn timers_are_bounded_and_the_soonest_are_kept() {
+        let expiry = Expiry::default();
+        for second in (1..=TIMERS_MAX + 10).rev() {
+            assert_eq!(expiry.add(timer(second)), second == TIMERS_MAX + 10, "one task");
+        }
+        expiry.add(timer(1));
+        assert_eq!(expiry.timers().due.len(), TIMERS_MAX, "a request has one timer");
+        let now = Timestamp { seconds: 1 << 30, nanos: 0 };
+        for second in 1..=TIMERS_MAX / 2 {
+            match expiry.next(now) {
+                Next::Expire(due) => assert_eq!(due, timer(second)),
+                _ => panic!("{second} is due"),
+            }
+        }
+        assert!(matches!(expiry.next(now), Next::Scan), "there is room for those left out");
+        assert!(matches!(expiry.next(now), Next::Expire(_)));
+        let early = Timestamp { seconds: 0, nanos: 0 };
+        assert!(matches!(expiry.next(early), Next::Sleep(TICK_MAX)));
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_never_nothing() {
+        let at = |seconds, nanos| Timestamp { seconds, nanos };
+        assert_eq!(between(at(1, 900_000_000), at(3, 0)), Duration::from_millis(1_100));
+        assert_eq!(between(at(3, 0), at(3, 10)), Duration::from_millis(1));
+        assert_eq!(between(at(3, 0), at(1, 0)), Duration::from_millis(1));
+    }
+}
