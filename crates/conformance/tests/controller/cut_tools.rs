@@ -37,7 +37,7 @@ async fn cut_table_failed_redrive(session: Fixture) {
     append_call(&session, mediated("c1", "search")).await;
     session.executor().declare("search");
     session.executor().fail(2);
-    let probe = session.place(Probe::calling([mediated("c1", "search")])).await;
+    let probe = session.place_agreed(Probe::calling([mediated("c1", "search")])).await;
     for attempt in 1..=2 {
         let resumed = session.resume(&probe).await;
         assert!(resumed.resumed);
@@ -71,7 +71,7 @@ async fn cut_table_call_then_effect(session: Fixture) {
         sink.usage(some_usage()).await?;
         Ok(())
     });
-    let probe = session.place(probe).await;
+    let probe = session.place_agreed(probe).await;
     driven(session.resume(&probe).await);
     assert_eq!(
         (session.kinds().await.as_str(), session.executor().calls()),
@@ -83,7 +83,7 @@ async fn cut_table_call_then_effect(session: Fixture) {
 /// The same, unhandled: the turn fails by that name, and nothing is run.
 async fn cut_table_call_then_effect_unhandled(session: Fixture) {
     let session = followed(session).await;
-    let probe = session.place(Probe::calling([mediated("c1", "search")])).await;
+    let probe = session.place_agreed(Probe::calling([mediated("c1", "search")])).await;
     let resumed = session.resume(&probe).await;
     assert!(resumed.resumed);
     assert_eq!(sink_error(&resumed.result.unwrap_err()).code(), "tool_result_missing");
@@ -102,7 +102,7 @@ async fn cut_table_reply_is_error(session: Fixture) {
         Ok(ToolResult { is_error: true, error: "no funds".to_owned(), ..raw::reported("other") })
     });
     let answers = Answers::default();
-    let probe = session.place(Probe::answered([gated("c1", "pay")], &answers)).await;
+    let probe = session.place_agreed(Probe::answered([gated("c1", "pay")], &answers)).await;
     driven(session.resume(&probe).await);
     assert_eq!(session.kinds().await, "ES IN TC AQ AR TR OUT END");
     let receipt = answers.result();
@@ -118,7 +118,7 @@ async fn cut_table_receipt(session: Fixture) {
         append_call(&session, gated("c1", "pay")).await;
         session.append(gate(approved)).await;
         let answers = Answers::default();
-        let probe = session.place(Probe::answered([gated("c1", "pay")], &answers)).await;
+        let probe = session.place_agreed(Probe::answered([gated("c1", "pay")], &answers)).await;
         driven(session.resume(&probe).await);
         assert_eq!(session.kinds().await, "ES IN TC AQ AR TR OUT END");
         let decision = answers.result().decision.unwrap();
@@ -136,12 +136,12 @@ async fn cut_table_another_call_at_a_decided_gate(session: Fixture) {
             let session = Fixture::open(session.cell).await.with_tools();
             append_call(&session, gated("c1", "pay")).await;
             session.append(gate(approved).into_iter().take(2)).await;
-            let changed = session.place(Probe::calling([other.clone()])).await;
+            let changed = session.place_agreed(Probe::calling([other.clone()])).await;
             let resumed = session.resume(&changed).await;
             assert!(resumed.resumed);
             assert!(matches!(resumed.result, Err(ControllerError::ReplayDiverged(_))));
             assert_eq!(session.kinds().await, "ES IN TC AQ AR ERR");
-            let probe = session.place(Probe::calling([gated("c1", "pay")])).await;
+            let probe = session.place_agreed(Probe::calling([gated("c1", "pay")])).await;
             driven(session.resume(&probe).await);
             assert_eq!(session.kinds().await, "ES IN TC AQ AR ERR TR END");
             assert_eq!(session.executor().calls(), usize::from(approved));
@@ -159,7 +159,7 @@ async fn cut_table_only_errors_after(session: Fixture) {
         append_call(&session, gated("c1", "pay")).await;
         session.append(gate(true).into_iter().take(records)).await;
         session.append(errors()).await;
-        let probe = session.place(Probe::calling([gated("c1", "pay")])).await;
+        let probe = session.place_agreed(Probe::calling([gated("c1", "pay")])).await;
         let resumed = session.resume(&probe).await;
         assert!(resumed.resumed);
         let kinds = session.kinds().await;
@@ -187,7 +187,7 @@ async fn cut_table_only_errors_after(session: Fixture) {
     let session = session.with_tools();
     append_call(&session, mediated("c1", "search")).await;
     session.append(errors()).await;
-    let probe = session.place(Probe::calling([mediated("c1", "search")])).await;
+    let probe = session.place_agreed(Probe::calling([mediated("c1", "search")])).await;
     assert_eq!(refused(session.resume(&probe).await).code(), "unanswered_tool_call");
     session.executor().declare("search");
     driven(session.resume(&probe).await);
@@ -200,7 +200,7 @@ async fn cut_table_live_after_a_result(session: Fixture) {
     append_call(&session, gated("c1", "pay")).await;
     session.append(gate(true)).await;
     let calls = [gated("c1", "pay"), mediated("c2", "search"), gated("c3", "pay")];
-    let probe = session.place(Probe::calling(calls)).await;
+    let probe = session.place_agreed(Probe::calling(calls)).await;
     let resumed = session.resume(&probe).await;
     assert!(resumed.resumed);
     let park = parked(resumed.result);
@@ -215,7 +215,7 @@ async fn cut_table_end(session: Fixture) {
     append_call(&session, gated("c1", "pay")).await;
     session.append(gate(true)).await;
     session.append([raw::end(&id())]).await;
-    let probe = session.place(Probe::calling([gated("c1", "pay")])).await;
+    let probe = session.place_agreed(Probe::calling([gated("c1", "pay")])).await;
     let head = session.head().await;
     let resumed = session.resume(&probe).await;
     assert!(!resumed.resumed);
@@ -232,13 +232,13 @@ async fn cut_table_fork_after_a_gate(session: Fixture) {
         parent.append(gate(true).into_iter().take(records)).await;
         let child = parent.fork(3 + records as u64, "child").await.unwrap();
         let kinds = child.kinds().await;
-        let probe = child.place(Probe::calling([gated("c1", "pay")])).await;
+        let probe = child.place_agreed(Probe::calling([gated("c1", "pay")])).await;
         let error = refused(child.resume(&probe).await);
         assert!(matches!(error, ControllerError::InheritedToolIntent(seq) if seq.get() == 3));
         let error = child.controller().await.park_again().await.unwrap_err();
         assert_eq!(error.code(), "inherited_tool_intent");
         assert_eq!((probe.runs(), probe.describes(), child.kinds().await), (0, 0, kinds.clone()));
-        let echo = child.place(Probe::echo()).await;
+        let echo = child.place_agreed(Probe::echo()).await;
         child.exec(&echo, &["anew"]).await.unwrap();
         assert_eq!(child.kinds().await, format!("{kinds} ES IN MC OUT END"));
         assert_eq!(child.executor().calls(), 0);
@@ -254,13 +254,13 @@ async fn cut_table_fork_after_a_call(session: Fixture) {
         }
         append_call(&parent, mediated("c1", "search")).await;
         let child = parent.fork(3, "child").await.unwrap();
-        let probe = child.place(Probe::calling([mediated("c1", "search")])).await;
+        let probe = child.place_agreed(Probe::calling([mediated("c1", "search")])).await;
         let error = refused(child.resume(&probe).await);
         assert_eq!((error.code(), probe.runs()), ("inherited_tool_intent", 0));
         assert!(child.executor().consulted().is_empty());
         // The parent's own call is not touched by that.
         if declared {
-            let probe = parent.place(Probe::calling([mediated("c1", "search")])).await;
+            let probe = parent.place_agreed(Probe::calling([mediated("c1", "search")])).await;
             driven(parent.resume(&probe).await);
             assert_eq!(parent.kinds().await, "ES IN TC TR END");
         }
@@ -281,7 +281,7 @@ async fn cut_table_fork_after_a_followed_call(session: Fixture) {
         if !before {
             child.append(effect()).await;
         }
-        let probe = child.place(Probe::calling([mediated("c1", "search")])).await;
+        let probe = child.place_agreed(Probe::calling([mediated("c1", "search")])).await;
         let error = refused(child.resume(&probe).await);
         assert_eq!((error.code(), probe.runs()), ("inherited_tool_intent", 0));
     }
@@ -296,7 +296,7 @@ async fn cut_table_own_call_after_a_fork(session: Fixture) {
     child.append([raw::tool_call(&id(), mediated("c1", "search"))]).await;
     child.executor().declare("search");
     let calls = [mediated("c0", "search"), mediated("c1", "search"), gated("c2", "pay")];
-    let probe = child.place(Probe::calling(calls)).await;
+    let probe = child.place_agreed(Probe::calling(calls)).await;
     let park = parked(child.resume(&probe).await.result);
     assert_eq!(child.kinds().await, "ES IN TC TR LC:FORK TC TR TC AQ");
     child.decide(&park, true, "").await.unwrap();

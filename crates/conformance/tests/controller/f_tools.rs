@@ -30,7 +30,7 @@ fn recorded_result() -> ToolResult {
 async fn cut_after_call(session: Fixture) -> (Fixture, Placed) {
     let session = session.with_tools();
     session.append(cut(recorded())).await;
-    let probe = session.place(Probe::calling([recorded()])).await;
+    let probe = session.place_agreed(Probe::calling([recorded()])).await;
     (session, probe)
 }
 
@@ -43,7 +43,7 @@ async fn f01_trailing_call_declared(session: Fixture) {
     };
     session.append(cut(numbered(0.0))).await;
     session.executor().declare("search");
-    let probe = session.place(Probe::calling([numbered(-0.0)])).await;
+    let probe = session.place_agreed(Probe::calling([numbered(-0.0)])).await;
     let controller = session.controller().await;
     driven(controller.resume(&probe.harness, None).await);
     assert_eq!(session.kinds().await, "ES IN TC TR END");
@@ -92,7 +92,7 @@ async fn f03_no_declaration_of_this_tool(session: Fixture) {
         session.executor().declare(other);
     }
     session.append(cut(recorded())).await;
-    let probe = session.place(Probe::calling([recorded()])).await;
+    let probe = session.place_agreed(Probe::calling([recorded()])).await;
     let error = refused(session.resume(&probe).await);
     assert_eq!((error.code(), probe.runs()), ("unanswered_tool_call", 0));
     assert_eq!((session.kinds().await.as_str(), session.executor().calls()), ("ES IN TC", 0));
@@ -103,7 +103,7 @@ async fn f04_no_executor(session: Fixture) {
     let with_tools = session.with_tools();
     let session = with_tools.without_tools();
     session.append(cut(recorded())).await;
-    let probe = session.place(Probe::calling([recorded()])).await;
+    let probe = session.place_agreed(Probe::calling([recorded()])).await;
     let resumed = session.resume(&probe).await;
     assert!(resumed.resumed);
     let error = resumed.result.unwrap_err();
@@ -122,7 +122,7 @@ async fn f05_cut_after_result(session: Fixture) {
     session.append(cut(recorded())).await;
     session.append([raw::tool_result(&execution(1), recorded_result())]).await;
     let answers = Answers::default();
-    let probe = session.place(Probe::answered([recorded()], &answers)).await;
+    let probe = session.place_agreed(Probe::answered([recorded()], &answers)).await;
     driven(session.resume(&probe).await);
     assert_eq!(session.kinds().await, "ES IN TC TR OUT END");
     assert_eq!(session.executor().calls(), 0);
@@ -136,7 +136,7 @@ async fn f06_changed_call_at_cut(session: Fixture) {
     let (session, probe) = cut_after_call(session).await;
     session.executor().declare("search");
     let changed = ToolCall { idempotency_key: "another".to_owned(), ..recorded() };
-    let changed = session.place(Probe::calling([changed])).await;
+    let changed = session.place_agreed(Probe::calling([changed])).await;
     let resumed = session.resume(&changed).await;
     assert!(resumed.resumed);
     assert!(matches!(resumed.result, Err(ControllerError::ReplayDiverged(_))));
@@ -153,7 +153,7 @@ async fn f07_executor_fails_on_redrive(session: Fixture) {
     session.executor().declare("search");
     session.executor().fail(1);
     let answers = Answers::default();
-    let probe = session.place(Probe::handling([recorded()], &answers)).await;
+    let probe = session.place_agreed(Probe::handling([recorded()], &answers)).await;
     driven(session.resume(&probe).await);
     assert_eq!(session.kinds().await, "ES IN TC OUT END");
     assert_eq!((answers.codes().as_slice(), session.executor().calls()), (&["tool_failed"][..], 1));
@@ -182,7 +182,7 @@ async fn f08_live_tail(session: Fixture) {
     let session = live_tail(session).await;
     let answers = Answers::default();
     let calls = [recorded(), mediated("c2", "search")];
-    let probe = session.place(Probe::handling(calls, &answers)).await;
+    let probe = session.place_agreed(Probe::handling(calls, &answers)).await;
     driven(session.resume(&probe).await);
     assert_eq!(session.kinds().await, "ES IN TC TR TC OUT END");
     assert_eq!(answers.codes(), ["ok", "tool_failed"]);
@@ -192,7 +192,7 @@ async fn f08_live_tail(session: Fixture) {
 /// The same, unhandled: the turn fails with the tool's failure, not with a divergence.
 async fn f08_live_tail_unhandled(session: Fixture) {
     let session = live_tail(session).await;
-    let probe = session.place(Probe::calling([recorded(), mediated("c2", "search")])).await;
+    let probe = session.place_agreed(Probe::calling([recorded(), mediated("c2", "search")])).await;
     let resumed = session.resume(&probe).await;
     assert_eq!(sink_error(&resumed.result.unwrap_err()).code(), "tool_failed");
     assert_eq!(session.kinds().await, "ES IN TC TR TC ERR");
@@ -201,7 +201,7 @@ async fn f08_live_tail_unhandled(session: Fixture) {
 /// An unanswered call does not block a new turn, which abandons the old one for good.
 async fn f09_exec_past_an_unanswered_call(session: Fixture) {
     let (session, probe) = cut_after_call(session).await;
-    let echo = session.place(Probe::echo()).await;
+    let echo = session.place_agreed(Probe::echo()).await;
     session.exec(&echo, &["anew"]).await.unwrap();
     assert_eq!(session.kinds().await, "ES IN TC ES IN MC OUT END");
     assert!(session.executor().consulted().is_empty());
@@ -218,7 +218,7 @@ async fn f10_declaration_is_of_the_recorded_name(session: Fixture) {
     let session = session.with_tools();
     session.append(cut(recorded())).await;
     session.executor().declare("other");
-    let other = session.place(Probe::calling([mediated("c1", "other")])).await;
+    let other = session.place_agreed(Probe::calling([mediated("c1", "other")])).await;
     assert_eq!(refused(session.resume(&other).await).code(), "unanswered_tool_call");
     assert_eq!(session.executor().consulted(), ["search"]);
     session.executor().declare("search");

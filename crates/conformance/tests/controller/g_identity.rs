@@ -53,7 +53,7 @@ async fn again(
     call: ToolCall,
 ) -> (Fixture, Result<(), ControllerError>) {
     let session = session_with(cell, recorded, how).await;
-    let probe = session.place(Probe::calling([call])).await;
+    let probe = session.place_agreed(Probe::calling([call])).await;
     let result = if how == Recorded::Whole {
         session.replay(&probe).await.map(drop)
     } else {
@@ -117,7 +117,7 @@ async fn g03_the_gate_is_gone(session: Fixture) {
         session.append([raw::approval_request(&id, "c1")]).await;
         session.append([raw::approval_result(&id, "c1", true, 4)]).await;
         let call = ToolCall { idempotency_key: key.to_owned(), ..mediated("c1", "search") };
-        let probe = session.place(Probe::calling([call])).await;
+        let probe = session.place_agreed(Probe::calling([call])).await;
         let error = session.resume(&probe).await.result.unwrap_err();
         assert!(matches!(&error, ControllerError::ReplayDiverged(_)), "{error:?}");
         assert!(error.to_string().contains("mediation"), "{error}");
@@ -243,7 +243,7 @@ async fn g09_call_without_a_key_consumes_nothing(session: Fixture) {
             Ok(())
         }
     });
-    let swallowing = session.place(swallowing).await;
+    let swallowing = session.place_agreed(swallowing).await;
     session.replay_check(&swallowing, 1, &[]).await;
 }
 
@@ -263,7 +263,7 @@ async fn g08_unmediated_call_consumes_nothing(session: Fixture) {
                     Ok(())
                 }
             });
-            let handling = session.place(handling).await;
+            let handling = session.place_agreed(handling).await;
             session.resume(&handling).await.result.unwrap();
             assert_eq!(session.kinds().await, "ES IN TC TR END");
             session.replay_check(&handling, 1, &[]).await;

@@ -17,7 +17,7 @@ const DENIED: &str = "Tool execution denied by approval decision.";
 async fn park(session: Fixture) -> (Fixture, Placed, Answers, ApprovalRef) {
     let session = session.with_tools();
     let answers = Answers::default();
-    let probe = session.place(Probe::answered([gated("c1", "pay")], &answers)).await;
+    let probe = session.place_agreed(Probe::answered([gated("c1", "pay")], &answers)).await;
     let park = parked(session.exec(&probe, &["hello"]).await);
     answers.take();
     (session, probe, answers, park)
@@ -111,7 +111,7 @@ async fn k10_approved_executor_fails(session: Fixture) {
         sink.tool_call(gated("c1", "pay")).await?;
         Err(HarnessError::failed("later"))
     });
-    let gives_up = session.place(gives_up).await;
+    let gives_up = session.place_agreed(gives_up).await;
     let controller = session.controller().await;
     let Resumed { resumed, result } = controller.resume(&gives_up.harness, None).await;
     assert!(resumed && result.is_err());
@@ -149,7 +149,7 @@ async fn k11_swallowed(session: Fixture) {
     session.decide(&park, true, "").await.unwrap();
     let head = session.head().await;
     let probe = session
-        .place(Probe::new(|_, sink| async move {
+        .place_agreed(Probe::new(|_, sink| async move {
             for _ in 0..2 {
                 let _ = sink.tool_call(gated("c1", "pay")).await;
             }
@@ -256,7 +256,7 @@ async fn k13_forged_reports(session: Fixture) {
                 Ok(())
             }
         });
-        let probe = session.place(probe).await;
+        let probe = session.place_agreed(probe).await;
         let error = session.exec(&probe, &["hello"]).await.unwrap_err();
         let words = "receipt fields that only the host may set";
         assert!(error.to_string().contains(words), "{field}: {error}");
@@ -272,7 +272,7 @@ async fn k13_forged_replies(session: Fixture) {
             let forged = forged.clone();
             async move { Ok(forged) }
         });
-        let probe = session.place(Probe::calling([mediated("c1", "search")])).await;
+        let probe = session.place_agreed(Probe::calling([mediated("c1", "search")])).await;
         let error = session.exec(&probe, &["hello"]).await.unwrap_err();
         assert_eq!(sink_error(&error).code(), "approval_receipt_report", "{field}");
         assert_eq!(session.kinds().await, "ES IN TC ERR", "{field}");
@@ -300,7 +300,7 @@ async fn k13_forgeries_are_not_sticky(session: Fixture) {
                 Ok(())
             }
         });
-        let probe = session.place(probe).await;
+        let probe = session.place_agreed(probe).await;
         session.exec(&probe, &["hello"]).await.unwrap();
         assert_eq!(session.kinds().await, "ES IN TC OUT END");
         session.replay_check(&probe, 1, &["went on"]).await;
@@ -317,7 +317,7 @@ async fn k13_report_of_a_gate(session: Fixture) {
         let _ = sink.output("went on".to_owned()).await;
         Ok(())
     });
-    let probe = session.place(probe).await;
+    let probe = session.place_agreed(probe).await;
     let error = session.resume(&probe).await.result.unwrap_err();
     assert_eq!(error.code(), "approval_receipt_report");
     assert_eq!(session.kinds().await, "ES IN TC AQ AR TR ERR");
@@ -361,7 +361,7 @@ async fn k14_historical_rejection(session: Fixture) {
     session.append([raw::tool_result(&id, result), raw::output(&id, "done")]).await;
     let answers = Answers::default();
     let calls: [ToolCall; 2] = [gated("c1", "pay"), mediated("c2", "search")];
-    let probe = session.place(Probe::handling(calls, &answers)).await;
+    let probe = session.place_agreed(Probe::handling(calls, &answers)).await;
     // At a cut the same is met in the prefix.
     driven(session.resume(&probe).await);
     assert_eq!(session.kinds().await, "ES IN TC TR OUT END");

@@ -26,7 +26,7 @@ fn looking() -> Probe {
 async fn p01_a_recorded_call_replays(session: Fixture) {
     session.append(tool_turn()).await;
     for session in [session.clone(), session.with_tools()] {
-        let placed = session.place(looking()).await;
+        let placed = session.place_agreed(looking()).await;
         session.replay_check(&placed, 1, &[]).await;
         assert_eq!((placed.describes(), placed.runs()), (0, 1));
         assert_eq!(session.fence().await, Fence::NONE);
@@ -37,7 +37,7 @@ async fn p01_a_recorded_call_replays(session: Fixture) {
 async fn p02_a_result_is_served_to_a_resume(session: Fixture) {
     let session = session.with_tools();
     session.append(tool_turn().into_iter().take(3)).await;
-    let placed = session.place(looking()).await;
+    let placed = session.place_agreed(looking()).await;
     session.resume(&placed).await.result.unwrap();
     assert_eq!((session.kinds().await.as_str(), session.executor().calls()), ("IN TC TR END", 0));
     assert_eq!(session.executor().consulted(), Vec::<String>::new());
@@ -49,7 +49,7 @@ async fn p02_a_result_is_served_to_a_resume(session: Fixture) {
 async fn p03_an_undeclared_call_is_refused(session: Fixture) {
     let session = session.with_tools();
     session.append(tool_turn().into_iter().take(2)).await;
-    let placed = session.place(looking()).await;
+    let placed = session.place_agreed(looking()).await;
     let before = session.head().await;
     let resumed = session.resume(&placed).await;
     assert!(!resumed.resumed);
@@ -72,7 +72,7 @@ async fn p03_a_declared_call_is_not_driven_again(session: Fixture) {
             session.executor().declare("look");
         }
         session.append(tool_turn().into_iter().take(2)).await;
-        let placed = session.place(looking()).await;
+        let placed = session.place_agreed(looking()).await;
         let resumed = session.resume(&placed).await;
         assert!(resumed.resumed);
         let error = resumed.result.unwrap_err();
@@ -94,7 +94,7 @@ async fn a_live_call_of_an_idless_turn(session: Fixture) {
         sink.tool_call(mediated("c1", "look")).await?;
         Ok(())
     });
-    let placed = session.place(gating).await;
+    let placed = session.place_agreed(gating).await;
     session.resume(&placed).await.result.unwrap();
     assert_eq!((session.kinds().await.as_str(), session.executor().calls()), ("IN TC TR END", 1));
     assert!(session.events().await.iter().all(|event| event.execution_id.is_none()));

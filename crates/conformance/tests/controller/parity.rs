@@ -2,13 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use mainspring_api::{Bytes, DataPart, FilePart, FileSource, HarnessError, Hash, Message, Part};
-use mainspring_controller::{Controller, Options, Turn};
+use mainspring_api::{
+    Bytes, DataPart, FilePart, FileSource, HarnessError, Hash, Mediation, Message, Part, SinkError,
+    ToolCall,
+};
+use mainspring_controller::{Approval, Controller, Options, Turn, approve};
 use mainspring_harness::conversation;
-use mainspring_testkit::SeededEntropy;
+use mainspring_testkit::{ManualClock, SeededEntropy};
 
 use crate::support::raw::{execution, reported, some_usage};
-use crate::support::{Cell, Fixture, Probe, ask, run, turn};
+use crate::support::{
+    Cell, Fixture, Probe, TestModel, TestTools, ask, gated, mediated, parked, run, turn,
+};
 
 /// Sends the whole conversation, so that what history and inputs look like is hashed.
 fn conversing() -> Probe {
@@ -114,6 +119,103 @@ const ALL_KINDS: &str = "ES IN IN MC OUT US END \
                          ES IN OUT TR MC OUT US END \
                          ES IN OUT ERR \
                          ES IN MC ERR OUT US END";
+
+/// Every failure that a harness can handle, and every tool cut that is driven again.
+fn tooled() -> Probe {
+    Probe::new(|_, sink| async move {
+        let unmediated = ToolCall { mediation: Mediation::Unspecified, ..mediated("c0", "look") };
+        handled(sink.tool_call(unmediated).await)?;
+        sink.tool_call(mediated("c1", "look")).await?;
+        handled(sink.tool_call(mediated("c2", "broken")).await)?;
+        sink.report(reported("r1")).await?;
+        handled(ask(&*sink, "flaky").await)?;
+        ask(&*sink, "asked").await?;
+        sink.tool_call(gated("c3", "look")).await?;
+        sink.tool_call(mediated("c4", "look")).await?;
+        Ok(())
+    })
+}
+
+/// Goes on after a failure that an author may handle.
+fn handled<T>(result: Result<T, SinkError>) -> Result<(), SinkError> {
+    match result {
+        Err(
+            SinkError::Failed(_)
+            | SinkError::UnmediatedToolCall
+            | SinkError::CompletionMissing
+            | SinkError::ToolResultMissing,
+        ) => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => panic!("it was to fail"),
+    }
+}
+
+/// A turn that fails in every handled way, parks, is cut in a tool, and is resumed to its end.
+async fn driven_with_tools(session: &Fixture) -> Vec<Hash> {
+    let tools = session.executor();
+    tools.declare("look");
+    tools.respond(|call| async move {
+        match call.tool.as_str() {
+            "look" => Ok(TestTools::answer(&call)),
+            _ => Err(TestTools::failure()),
+        }
+    });
+    session.model.respond(|request| async move {
+        match request.messages[0].plain_text().as_str() {
+            "flaky" => Err(TestModel::failure()),
+            _ => Ok(TestModel::echo(&request)),
+        }
+    });
+    let entropy = Arc::new(SeededEntropy::new(6));
+    let clock = Arc::new(ManualClock::at_unix(1_800_000_000));
+    let options = || Options {
+        entropy: Arc::clone(&entropy) as Arc<_>,
+        clock: Arc::clone(&clock) as Arc<_>,
+        ..session.options()
+    };
+    let controller = Controller::new(session.journal(), options()).await.unwrap();
+    let placed = session.place_agreed(tooled()).await;
+    let turn = Turn { execution_id: Some(execution(1)), ..turn(&["go"]) };
+    let park = parked(controller.exec(&placed.harness, turn).await);
+    let decision = Approval {
+        clock: Arc::clone(&clock) as Arc<_>,
+        entropy: Arc::clone(&entropy) as Arc<_>,
+        ..session.decision(&park, true, "fine")
+    };
+    approve(&session.journal(), decision).await.unwrap();
+    // Cut right after the intent of the last call: it is declared, and driven again.
+    tools.respond(|call| async move {
+        match call.id.as_str() {
+            "c4" => Err(TestTools::failure()),
+            _ => Ok(TestTools::answer(&call)),
+        }
+    });
+    let controller = Controller::new(session.journal(), options()).await.unwrap();
+    controller.resume(&placed.harness, None).await.result.unwrap_err();
+    tools.respond(|call| async move { Ok(TestTools::answer(&call)) });
+    let controller = Controller::new(session.journal(), options()).await.unwrap();
+    controller.resume(&placed.harness, None).await.result.unwrap();
+    let replayed = session.replay(&placed).await.unwrap();
+    assert_eq!((replayed.turns, replayed.outputs), (1, vec!["echo:asked".to_owned()]));
+    session.records().await.into_iter().map(|record| record.hash).collect()
+}
+
+/// Tools, approvals and handled failures over the bridge are the journal of a harness in process.
+#[test]
+fn t01_parity() {
+    let expected = Arc::new(Mutex::new(None));
+    for cell in Cell::ALL {
+        let expected = Arc::clone(&expected);
+        run(cell, async move |session| {
+            let session = session.with_tools();
+            let hashes = driven_with_tools(&session).await;
+            let kinds = "ES IN TC TR TC TR MC MC OUT TC AQ AR TR TC ERR TR END";
+            assert_eq!(session.kinds().await, kinds, "{cell:?}");
+            let mut expected = expected.lock().unwrap();
+            assert_eq!(*expected.get_or_insert_with(|| hashes.clone()), hashes, "{cell:?}");
+        });
+    }
+}
 
 /// What was recorded live is what a replay by the other way of reaching the harness sees.
 #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Fixture {
 pub(crate) struct Placed {
     pub(crate) harness: Arc<dyn Harness>,
     pub(crate) probe: Arc<Probe>,
+    /// Descriptions before anything was run.
+    agreed: usize,
 }
 
 impl Placed {
@@ -53,7 +55,7 @@ impl Placed {
     }
 
     pub(crate) fn describes(&self) -> usize {
-        self.probe.describes()
+        self.probe.describes() - self.agreed
     }
 }
 
@@ -165,7 +167,15 @@ impl Fixture {
             Reach::InProcess => Arc::clone(&probe) as Arc<dyn Harness>,
             Reach::Wire => self.serve(&probe).await,
         };
-        Placed { harness, probe }
+        Placed { harness, probe, agreed: 0 }
+    }
+
+    /// The same, described before it is run, as placement does on the
+    /// connection of a turn: host and harness have agreed on what they both can.
+    pub(crate) async fn place_agreed(&self, probe: Probe) -> Placed {
+        let placed = self.place(probe).await;
+        placed.harness.describe().await.unwrap();
+        Placed { agreed: placed.probe.describes(), ..placed }
     }
 
     async fn serve(&self, probe: &Arc<Probe>) -> Arc<dyn Harness> {
