@@ -141,7 +141,8 @@ pub(crate) struct ModelArgs {
     /// The header that carries the key from MODEL_API_KEY or OPENAI_API_KEY.
     #[arg(long, value_name = "HEADER", requires = "model", default_value = "Authorization")]
     pub(crate) model_auth_header: String,
-    /// A mediated tool (comes in a later version).
+    /// Run a tool for harnesses: NAME=exec:COMMAND or NAME=http:URL, with ,durable at the end if it
+    /// may be run again under its key.
     #[arg(long, value_name = "NAME=WHERE")]
     pub(crate) tool: Vec<String>,
 }

@@ -62,10 +62,20 @@ pub(crate) fn configure(
 }
 
 /// The executor of the tools that the command line names.
+#[cfg(feature = "tools-exec")]
+fn tools(args: &ModelArgs) -> Result<Option<Arc<dyn ToolExecutor>>, CliError> {
+    if args.tool.is_empty() {
+        return Ok(None);
+    }
+    let tools = mainspring::tools_exec::Tools::parse(&args.tool);
+    Ok(Some(Arc::new(tools.map_err(|error| CliError::usage(error.to_string()))?)))
+}
+
+#[cfg(not(feature = "tools-exec"))]
 fn tools(args: &ModelArgs) -> Result<Option<Arc<dyn ToolExecutor>>, CliError> {
     match args.tool.is_empty() {
         true => Ok(None),
-        false => Err(CliError::unimplemented("--tool")),
+        false => Err(CliError::usage("this build has no tools-exec for --tool")),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Forking, suspending and resuming.
 
 use futures_util::StreamExt as _;
-use mainspring::api::{Condition, ExecUpdate, ForkRequest, Outcome, ResumeRequest, Session};
+use mainspring::api::{
+    Condition, ExecUpdate, ForkRequest, Outcome, ResumeRequest, Session, SessionUid,
+};
 use serde_json::json;
 
 use crate::args::{Fork, Global, OneSession, Resume};
@@ -44,9 +46,22 @@ pub(crate) async fn suspend(
 pub(crate) async fn resume(global: &Global, args: Resume, output: Output) -> Result<(), CliError> {
     let request = ResumeRequest { session: uid(&args.session)?, approval_ttl: args.approval.ttl() };
     let context = Context::open(global, &args.host, Some(&args.model), Open::Existing).await?;
+    let session = request.session.clone();
     let resumed = run_resume(&context, global, request, output).await;
     context.close().await;
-    resumed
+    resumed.map_err(|error| advised(global, &session, error))
+}
+
+/// Names the command that gets a session on whose tool call nobody knows the outcome of.
+fn advised(global: &Global, session: &SessionUid, mut error: CliError) -> CliError {
+    if error.code == Condition::UnansweredToolCall.code() {
+        let next = Context::next(global, "resolve", session);
+        error.message.push_str(&format!(
+            "; look it up under its idempotency key, then: {next} --tool-call ID with --result, \
+             --failed or --retry"
+        ));
+    }
+    error
 }
 
 /// Shows what a resume records; the session comes last.

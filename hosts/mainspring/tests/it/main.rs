@@ -4,11 +4,13 @@
 
 mod bad_input;
 mod crash;
+mod crash_tools;
 mod gates;
 mod going_on;
 mod journals;
 mod kill_loop;
 mod killed;
+mod killed_tool;
 mod parity;
 mod quick_start;
 mod readiness;

@@ -45,6 +45,40 @@ fn the_tour_of_the_readme_runs() {
     assert!(ran >= 10, "the tour has only {ran} commands");
 }
 
+/// The README's way through an approval, as it is written there: what parks, what runs, and what ran.
+#[test]
+fn the_approval_of_the_readme_runs() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let part = readme.split("### Tools and approvals").nth(1).unwrap();
+    let block = part.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let dir = Dir::new();
+    let mut session = String::new();
+    let mut ran = 0;
+    for line in block.lines() {
+        let (command, comment) = line.split_once("  # ").unwrap_or((line, ""));
+        let script = format!("mainspring() {{ {BINARY} \"$@\"; }}; S={session}; {command}");
+        let out =
+            Command::new("sh").arg("-ec").arg(&script).current_dir(dir.path("")).output().unwrap();
+        let expected = if comment.contains("exit code 5") { 5 } else { 0 };
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert_eq!(out.status.code(), Some(expected), "{command}: {stdout}{stderr}");
+        if stdout.starts_with("session ") && session.is_empty() {
+            session = session_of(&stdout);
+        }
+        if command.contains("mainspring list") {
+            assert!(stdout.ends_with("\texec=AWAITING\n"), "{stdout}");
+        }
+        if command.contains("mainspring get") {
+            assert!(stdout.contains("\"tool\":\"refund\""), "{stdout}");
+        }
+        ran += 1;
+    }
+    assert!(ran >= 6, "only {ran} commands");
+    let refunds = std::fs::read_to_string(dir.path("refunds.txt")).unwrap();
+    assert_eq!(refunds.matches("\"amount\":12").count(), 1, "{refunds}");
+}
+
 #[test]
 fn every_command_has_help_and_a_version_is_shown() {
     let dir = Dir::new();
@@ -58,6 +92,10 @@ fn every_command_has_help_and_a_version_is_shown() {
         "fork",
         "suspend",
         "resume",
+        "approve",
+        "deny",
+        "cancel",
+        "resolve",
         "verify",
         "export",
         "import",
