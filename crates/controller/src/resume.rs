@@ -107,6 +107,28 @@ impl Controller {
         }
     }
 
+    /// Refuses, from the journal alone, an open turn that has a tool call without
+    /// a receipt which no resume may answer. Reads only.
+    ///
+    /// # Errors
+    /// `InheritedToolIntent`, `UnansweredToolCall`; the log's.
+    pub async fn refuse_unresumable(&self) -> Result<(), ControllerError> {
+        let row = self.journal.open().await?;
+        match row.view.pending() {
+            None => Ok(()),
+            Some(view) => self.refuse_calls(&row, view).await,
+        }
+    }
+
+    async fn refuse_calls(
+        &self,
+        row: &SessionRow,
+        view: &ExecutionView,
+    ) -> Result<(), ControllerError> {
+        refuse_inherited_intent(&self.journal, view, row.view.last_fork).await?;
+        self.refuse_unknown(row, view).await
+    }
+
     async fn prepare(
         &self,
         harness: &Arc<dyn Harness>,
@@ -177,8 +199,7 @@ impl Controller {
         row: &SessionRow,
         view: &ExecutionView,
     ) -> Result<Prepared, ControllerError> {
-        refuse_inherited_intent(&self.journal, view, row.view.last_fork).await?;
-        self.refuse_unknown(row, view).await?;
+        self.refuse_calls(row, view).await?;
         let mut descriptor = None;
         if names_harness(view) || view.gate.is_some() {
             let described = self.describe(harness, deadline).await?;

@@ -39,7 +39,8 @@ impl Placer {
 
     /// Answers a turn that cannot be gone on with, before any compute is
     /// touched: with its park while it waits for a decision (its request is
-    /// recorded first, if it is missing), or with what was inherited.
+    /// recorded first, if it is missing), or with the tool call that was
+    /// inherited, or whose outcome is unknown.
     pub(crate) async fn refuse_waiting(
         &self,
         journal: &Journal,
@@ -47,14 +48,9 @@ impl Placer {
         call: &Call,
     ) -> Result<(), PlacementError> {
         let Some(turn) = row.view.pending() else { return Ok(()) };
-        if let Some(intent) = turn.unanswered.filter(|intent| !row.view.owns(*intent)) {
-            return Err(ControllerError::InheritedToolIntent(intent).into());
-        }
-        let Some(gate) = turn.gate.as_ref().filter(|gate| gate.receipt.is_none()) else {
-            return Ok(());
-        };
         let options = self.controller_options(journal, call);
-        let repairs = row.view.owns(gate.call) && gate.request.is_none();
+        let gate = turn.gate.as_ref().filter(|gate| gate.receipt.is_none());
+        let repairs = gate.is_some_and(|gate| row.view.owns(gate.call) && gate.request.is_none());
         let controller = if repairs {
             let fence = self.acquire(journal, row).await?;
             let options = Options { fence: Some(fence), ..options };
@@ -64,7 +60,7 @@ impl Placer {
         };
         match controller.park_again().await? {
             Some(park) => Err(ControllerError::ApprovalParked(park).into()),
-            None => Ok(()),
+            None => Ok(controller.refuse_unresumable().await?),
         }
     }
 }

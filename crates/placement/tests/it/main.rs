@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use mainspring_api::{
-    Address, AppendId, CancelReason, ComputeState, ComputeStatus, Condition, Fidelity, InProcess,
-    Incarnation, Message, ModelPolicy, OsEntropy, Runtime, RuntimeCapabilities, RuntimeError, Seq,
-    SessionHistory, SessionSpec, SessionUid, SnapshotRef, SystemClock, Timestamp, async_trait,
+    Address, AppendId, CancelReason, ComputeState, ComputeStatus, Condition, Event, EventBody,
+    ExecutionId, ExecutionStart, Fence, Fidelity, Head, InProcess, Incarnation, Mediation, Message,
+    ModelPolicy, OsEntropy, Runtime, RuntimeCapabilities, RuntimeError, Seq, SessionHistory,
+    SessionSpec, SessionUid, SnapshotRef, SystemClock, Timestamp, ToolCall, ToolError,
+    ToolExecutor, ToolResult, ToolScope, async_trait,
 };
 use mainspring_controller::{ApprovedRetry, ControllerError, Expected, Journal, Turn, TurnStop};
 use mainspring_eventlog::{
-    EventLog, Holder, KvOptions, KvStore, Level, LogError, MemoryEngine, NewSession,
+    Batch, EventLog, Holder, KvOptions, KvStore, Level, LogError, MemoryEngine, NewRecord,
+    NewSession,
 };
 use mainspring_harness::{Counter, Echo, EchoModel};
 use mainspring_placement::{
@@ -123,6 +126,14 @@ async fn fixture(harness: impl mainspring_api::Harness) -> Fixture {
 
 /// A session whose model is `model`, under a policy of two.
 async fn fixture_of(harness: impl mainspring_api::Harness, model: &str) -> Fixture {
+    fixture_with(harness, model, None).await
+}
+
+async fn fixture_with(
+    harness: impl mainspring_api::Harness,
+    model: &str,
+    tools: Option<Arc<dyn ToolExecutor>>,
+) -> Fixture {
     let log: Arc<dyn EventLog> =
         Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap());
     let uid = SessionUid::new("s").unwrap();
@@ -140,7 +151,7 @@ async fn fixture_of(harness: impl mainspring_api::Harness, model: &str) -> Fixtu
             default: "echo".to_owned(),
             allowed: ["echo".to_owned(), "large".to_owned()].into(),
         }),
-        tools: None,
+        tools,
         approved_retry: ApprovedRetry::DeclaredOnly,
         descriptor_id: String::new(),
         holder: Holder { id: "x".to_owned(), name: "x".to_owned() },
@@ -266,4 +277,44 @@ async fn a_turn_that_is_stopped_before_it_begins_records_nothing() {
         assert_eq!(refused.condition(), condition);
         assert_eq!(f.row().await, (0, 0));
     }
+}
+
+/// Has tools of which nobody knows whether they may be repeated.
+#[derive(Debug)]
+struct Unrepeatable;
+
+#[async_trait]
+impl ToolExecutor for Unrepeatable {
+    async fn execute(&self, _: &ToolScope, call: &ToolCall) -> Result<ToolResult, ToolError> {
+        panic!("{} was run", call.tool);
+    }
+
+    fn is_repeatable(&self, _: &str) -> bool {
+        false
+    }
+}
+
+/// The journal alone says that a call's outcome is unknown: no compute is brought back for that.
+#[tokio::test]
+async fn an_unknown_outcome_is_told_before_any_compute_is_touched() {
+    let f = fixture_with(Echo, "", Some(Arc::new(Unrepeatable))).await;
+    let id = ExecutionId::new("00000000000000aa").unwrap();
+    let start = ExecutionStart { input_count: Some(0), ..ExecutionStart::default() };
+    let call_of = ToolCall {
+        id: "c1".to_owned(),
+        tool: "mail".to_owned(),
+        args: None,
+        mediation: Mediation::ControllerMediated,
+        idempotency_key: "k1".to_owned(),
+    };
+    let records = [EventBody::ExecutionStart(Some(start)), EventBody::ToolCall(Some(call_of))]
+        .map(|body| NewRecord::from(Event::in_execution(&id, body)));
+    let batch = Batch::link(Head::EMPTY, records.into()).unwrap();
+    let (log, uid) = (f.journal.log(), f.journal.uid());
+    log.append(uid, AppendId::random(&OsEntropy), Fence::NONE, &batch).await.unwrap();
+    let lease = f.guard.try_acquire(uid, Operation::Resume, Timestamp::default()).unwrap();
+    let refused = f.placer.resume(&lease, &f.journal, call()).await.unwrap_err();
+    assert_eq!(refused.condition(), Condition::UnansweredToolCall);
+    assert!(f.runtime.calls().is_empty());
+    assert_eq!(f.row().await, (2, 0), "neither record nor fence");
 }

@@ -40,7 +40,7 @@ async fn each_open_state_is_closed_in_one_step() {
         (&asked, 3, "ES IN TC AQ AR TR CANCELED", "Tool execution denied"),
         (&asked, 4, "ES IN TC AQ AR TR CANCELED", "Tool execution denied"),
         (&asked, 5, "ES IN TC AQ SUSPEND AR TR CANCELED", "Tool execution denied"),
-        (&asked, 6, "ES IN TC AQ SUSPEND AR TR CANCELED", "canceled before the tool was run"),
+        (&asked, 6, "ES IN TC AQ SUSPEND AR TR CANCELED", "canceled; no start of the tool"),
         (&refused, 6, "ES IN TC AQ SUSPEND AR TR CANCELED", "Tool execution denied"),
     ] {
         let session = world.cut(session, count).await;
