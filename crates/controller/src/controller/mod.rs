@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainspring_api::{
-    AppendId, Clock, Descriptor, Event, EventBody, ExecutionId, ExecutionStart, Fence, Harness,
-    Head, Lifecycle, LogRecord, Message, Resumability, Start,
+    AppendId, Descriptor, Event, EventBody, ExecutionId, ExecutionStart, Fence, Harness, Head,
+    Lifecycle, LogRecord, Message, Resumability, Start,
 };
 use mainspring_eventlog::{NewRecord, SessionRow, mint_any};
 use tokio::time::Instant;
 
 use crate::approval::check_approvals;
 use crate::error::ControllerError;
-use crate::instance::{self};
+use crate::instance;
 use crate::journal::Journal;
 use crate::machine::{Facts, Machine};
 use crate::run::{self, Bounds};
