@@ -29,6 +29,7 @@ mod p_legacy;
 mod parity;
 mod q_streams;
 mod r_usage;
+mod relay;
 mod settle;
 mod slow_store;
 mod w_reference;
