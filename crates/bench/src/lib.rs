@@ -9,8 +9,10 @@
 
 mod generated;
 mod report;
+#[cfg(feature = "run")]
+pub mod run;
 mod stats;
 
 pub use generated::{Generated, NoMarkers};
-pub use report::{Line, Report, Target, Unit};
+pub use report::{Line, Report, Target, Unit, show_lengths};
 pub use stats::{Direction, Spread, percentile};

@@ -214,6 +214,33 @@ impl Report {
     }
 }
 
+/// Pushes one line for each length, and one for the ratio there over the ratio
+/// at the first: what must not grow with a journal. Lengths come with the
+/// figures and the floors of each round.
+pub fn show_lengths(
+    report: &mut Report,
+    row: &'static str,
+    name: &str,
+    floor: &str,
+    lengths: &[(u64, &[f64], &[f64])],
+    target: Target,
+) {
+    let Some(((first, figures, floors), longer)) = lengths.split_first() else { return };
+    let base = Spread::of_ratios(figures, floors);
+    for (length, figures, floors) in lengths {
+        let what = format!("{name} p50 at {length} records");
+        let line = Line::alone(row, what, Unit::Micros, figures);
+        report.push(line.beside(floor, figures, floors));
+    }
+    for (length, figures, floors) in longer {
+        let at = Spread::of_ratios(figures, floors);
+        let what = format!("{name}, ratio at {length} / ratio at {first}");
+        // Rounds at two lengths have no floor in common: middle beside middle.
+        let line = Line::alone(row, what, Unit::Ratio, &[at.median / base.median]);
+        report.push(line.held_to(Some(target)));
+    }
+}
+
 /// A table in columns.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,11 +1,14 @@
 //! A recorded execution, read back.
 
 use mainspring_api::{EventBody, ExecutionId, ExecutionStart, Message, Seq};
-use mainspring_eventlog::{ExecutionView, Level, ReadLimit, SessionView};
+use mainspring_eventlog::{ExecutionView, SessionView};
 
 use crate::error::ControllerError;
-use crate::journal::{Journal, missing};
+use crate::journal::Journal;
 use crate::tape::Tape;
+
+/// Records that are read first for an opening: most turns have few inputs.
+const OPENING_RECORDS: u64 = 8;
 
 /// How a recorded execution was started.
 #[derive(Debug, Clone, Default)]
@@ -27,12 +30,12 @@ pub(crate) async fn opening(
     let mut declared = None;
     let mut next = first;
     while next <= last {
-        let limit = ReadLimit::default();
-        let page = journal.log().read(journal.uid(), next, limit, Level::Committed).await?;
-        if page.is_empty() {
-            return Err(missing(next).into());
-        }
-        for stored in page.into_iter().take_while(|record| record.seq <= last) {
+        let upto = if next == first {
+            last.min(Seq::new(first.get() + OPENING_RECORDS - 1))
+        } else {
+            last
+        };
+        for stored in journal.page(next, upto).await? {
             next = stored.seq.next();
             let event = stored.event()?;
             if stored.seq == first {

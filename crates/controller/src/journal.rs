@@ -102,17 +102,23 @@ impl Journal {
     ) -> Result<(), ControllerError> {
         let mut next = from;
         while next <= to {
-            let page =
-                self.log.read(&self.uid, next, ReadLimit::default(), Level::Committed).await?;
-            if page.is_empty() {
-                return Err(missing(next).into());
-            }
-            for record in page.into_iter().take_while(|record| record.seq <= to) {
+            let page = self.page(next, to).await?;
+            for record in page {
                 next = record.seq.next();
                 visit(record)?;
             }
         }
         Ok(())
+    }
+
+    /// The records from `from` on, no further than `to`; at least one.
+    pub(crate) async fn page(&self, from: Seq, to: Seq) -> Result<Vec<StoredRecord>, LogError> {
+        let limit = ReadLimit::default();
+        let left = (to.get() + 1).saturating_sub(from.get());
+        let records = limit.records.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let limit = ReadLimit { records, ..limit };
+        let page = self.log.read(&self.uid, from, limit, Level::Committed).await?;
+        if page.is_empty() { Err(missing(from)) } else { Ok(page) }
     }
 
     /// The events before `before`, read on demand.

@@ -8,7 +8,8 @@ use mainspring_api::{Delta, LogRecord};
 /// and of deltas between them.
 ///
 /// Calls are serialised and made while the turn waits: an implementation hands
-/// over and returns, and must not use the sink.
+/// over and returns, and must not use the sink. One that may block goes behind a
+/// [`Relayed`](crate::Relayed).
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// A record is durable.
     fn on_record(&self, record: &LogRecord);

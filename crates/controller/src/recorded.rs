@@ -188,7 +188,7 @@ fn normalise_parts(parts: &mut [Part]) {
 /// The event as a reader will get it, so that live and replay see the same.
 ///
 /// Only free-form numbers can differ (minus zero), so plain text is not decoded.
-pub(crate) fn recorded_form(canonical: &Bytes, event: &Event) -> Result<Event, LogError> {
+pub(crate) fn recorded_form(canonical: &Bytes, event: Event) -> Result<Event, LogError> {
     let plain = match &event.body {
         EventBody::Input(Some(message)) | EventBody::Output(Some(message)) => {
             message.parts.iter().all(|part| matches!(part, Part::Text(_) | Part::Empty))
@@ -197,7 +197,7 @@ pub(crate) fn recorded_form(canonical: &Bytes, event: &Event) -> Result<Event, L
         _ => true,
     };
     if plain {
-        return Ok(event.clone());
+        return Ok(event);
     }
     reader::event_from_bytes(canonical)
         .map_err(|error| LogError::Corrupt { what: format!("just written: {error}") })

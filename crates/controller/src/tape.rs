@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use mainspring_api::{EventBody, ExecutionId, Seq};
-use mainspring_eventlog::{Level, LogError, ReadLimit, StoredRecord};
+use mainspring_eventlog::{LogError, StoredRecord};
 
-use crate::journal::{Journal, missing};
+use crate::journal::Journal;
 use crate::recorded::Effect;
 
 /// Whose effects they are.
@@ -40,16 +40,9 @@ impl Tape {
     /// The next effects, at least one; `None` when there are none left.
     pub(crate) async fn page(&mut self) -> Result<Option<VecDeque<Effect>>, LogError> {
         while self.next <= self.last {
-            let page = self
-                .journal
-                .log()
-                .read(self.journal.uid(), self.next, ReadLimit::default(), Level::Committed)
-                .await?;
-            if page.is_empty() {
-                return Err(missing(self.next));
-            }
+            let page = self.journal.page(self.next, self.last).await?;
             let mut effects = VecDeque::new();
-            for record in page.into_iter().take_while(|record| record.seq <= self.last) {
+            for record in page {
                 self.next = record.seq.next();
                 effects.extend(self.effect(&record)?);
             }

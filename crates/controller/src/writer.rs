@@ -56,10 +56,15 @@ impl Writer {
         self.journal.advance(self.head, head).await;
         self.head = head;
         let canonical: Vec<_> = batch.stored().map(|stored| stored.canonical.clone()).collect();
-        let mut written = batch.into_records(self.fence);
-        for (record, canonical) in written.iter_mut().zip(&canonical) {
-            record.event = recorded_form(canonical, &record.event)?;
-        }
+        let written = batch
+            .into_records(self.fence)
+            .into_iter()
+            .zip(&canonical)
+            .map(|(record, canonical)| {
+                let event = recorded_form(canonical, record.event)?;
+                Ok(LogRecord { event, ..record })
+            })
+            .collect::<Result<Vec<_>, LogError>>()?;
         written.iter().for_each(|record| self.observer.on_record(record));
         Ok(written)
     }

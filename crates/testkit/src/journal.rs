@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use futures_util::TryStreamExt as _;
-use mainspring_api::{ExecutionId, Fence, Head, Seq, SessionUid};
+use mainspring_api::{Event, ExecutionId, Fence, Head, Seq, SessionUid};
 use mainspring_eventlog::{
     Batch, EventLog, ExecutionView, Level, LogError, NewRecord, NewSession, ReadLimit, SessionRow,
     SessionView, StoredRecord, Verified,
@@ -32,6 +32,30 @@ pub async fn append(
     let fence = row.fence.fence.max(Fence::NONE);
     let batch = Batch::link(row.view.head, records)?;
     log.append(uid, sample::fresh_id(), fence, &batch).await
+}
+
+/// Appends `turns` after `at` under the fence in force, or the first one, several of them at a time;
+/// `events` are those of one turn. Returns the head after them.
+///
+/// # Errors
+/// As [`EventLog::append`].
+pub async fn append_turns(
+    log: &dyn EventLog,
+    uid: &SessionUid,
+    mut at: Head,
+    turns: std::ops::Range<u64>,
+    at_a_time: u64,
+    events: impl Fn(u64) -> Vec<Event>,
+) -> Result<Head, LogError> {
+    let fence = log.get(uid, Level::Strict).await?.fence.fence.max(Fence::new(1));
+    let mut next = turns.start;
+    while next < turns.end {
+        let upto = (next + at_a_time).min(turns.end);
+        let batch = Batch::link(at, sample::records((next..upto).flat_map(&events)))?;
+        at = log.append(uid, sample::fresh_id(), fence, &batch).await?;
+        next = upto;
+    }
+    Ok(at)
 }
 
 /// All records of a journal, by pages.

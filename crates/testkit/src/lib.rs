@@ -29,7 +29,9 @@
 //! - [`SharedMemory`]: an engine that outlives the store on it;
 //! - [`CutStore`]: a log that stops a host at a named point;
 //! - with the feature `redb`, `FaultyDisk`: a disk that fails, tears writes and
-//!   loses power.
+//!   loses power;
+//! - with the feature `scale`, a module `scale`: tests in processes of their own,
+//!   with their memory measured.
 
 mod clock;
 mod cut;
@@ -39,11 +41,13 @@ mod journal;
 mod memory;
 mod random;
 pub mod sample;
+#[cfg(feature = "scale")]
+pub mod scale;
 
 pub use clock::ManualClock;
 pub use cut::{CutMode, CutOp, CutPoint, CutSide, CutStore, InvalidCut};
 #[cfg(feature = "redb")]
 pub use disk::{DiskFault, DiskOp, FaultyBackend, FaultyDisk};
-pub use journal::{append, create, fold_all, read_all, verify_all};
+pub use journal::{append, append_turns, create, fold_all, read_all, verify_all};
 pub use memory::SharedMemory;
 pub use random::{SeededEntropy, SeededRng};

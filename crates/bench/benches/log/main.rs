@@ -6,18 +6,14 @@
 //! both.
 #![expect(clippy::print_stdout, reason = "a bench answers on standard output")]
 
-mod machine;
-mod peer;
 mod rows;
-mod store;
-mod twin;
-mod workload;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
-use mainspring_bench::{Generated, Report};
+use anyhow::{Context as _, Result};
+use mainspring_bench::Report;
+use mainspring_bench::run::command::{Command, ended};
+use mainspring_bench::run::folder;
 use tempfile::TempDir;
 
 const USAGE: &str = "\
@@ -76,65 +72,19 @@ impl Plan {
 
     /// A folder on the disk that cargo builds on, and not in memory.
     pub(crate) fn folder(&self) -> Result<TempDir> {
-        let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        std::fs::create_dir_all(parent)?;
-        Ok(tempfile::Builder::new().prefix("bench-log-").tempdir_in(parent)?)
+        folder(env!("CARGO_TARGET_TMPDIR"))
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Text,
-    Json,
-    Markdown,
-}
-
-#[derive(Debug)]
-struct Options {
-    plan: Plan,
-    rows: Vec<String>,
-    form: Form,
-    document: bool,
-}
-
-impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self> {
-        let mut options =
-            Self { plan: Plan::USUAL, rows: Vec::new(), form: Form::Text, document: false };
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--quick" => options.plan = Plan::QUICK,
-                "--full" => options.plan = Plan::FULL,
-                "--markdown" => options.document = true,
-                "--row" => options.rows.push(arguments.next().context("--row names a row")?),
-                "--output" => {
-                    options.form = match arguments.next().as_deref() {
-                        Some("text") => Form::Text,
-                        Some("json") => Form::Json,
-                        Some("markdown") => Form::Markdown,
-                        _ => bail!("--output is text, json or markdown"),
-                    };
-                }
-                // Cargo says so to every bench.
-                "--bench" => {}
-                other => bail!("there is no option `{other}`\n\n{USAGE}"),
-            }
-        }
-        if options.document && !options.rows.is_empty() {
-            bail!("--markdown writes the whole table, so it goes without --row");
-        }
-        Ok(options)
-    }
-}
+const COMMAND: Command<Plan> = Command {
+    name: "log",
+    usage: USAGE,
+    rows: &["append", "group", "cost", "verify", "scan", "length", "fork", "memory"],
+    plans: &[("", Plan::USUAL), ("--quick", Plan::QUICK), ("--full", Plan::FULL)],
+};
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(run())
 }
 
 fn run() -> Result<()> {
@@ -145,27 +95,16 @@ fn run() -> Result<()> {
         println!("{mib}");
         return Ok(());
     }
-    let options = Options::parse(arguments)?;
-    let Options { plan, rows, form, document } = options;
+    let asked = COMMAND.parse(arguments)?;
+    let (plan, rows) = (asked.plan.clone(), asked.rows.clone());
     // On a worker, as a host's turns are, and not on the main thread.
     let report = runtime.block_on(async move { tokio::spawn(measure(plan, rows)).await })??;
-    match form {
-        Form::Text => print!("{report}"),
-        Form::Json => println!("{:#}", report.json()),
-        Form::Markdown => print!("{}", report.markdown()),
-    }
-    if document { write_document(&report) } else { Ok(()) }
+    asked.answer(report)
 }
 
-async fn measure(plan: Plan, rows: Vec<String>) -> Result<Report> {
-    const ROWS: [&str; 8] =
-        ["append", "group", "cost", "verify", "scan", "length", "fork", "memory"];
-    if let Some(other) = rows.iter().find(|row| !ROWS.contains(&row.as_str())) {
-        bail!("there is no row `{other}`; there are: {}", ROWS.join(", "));
-    }
+async fn measure(plan: Plan, rows: Vec<&'static str>) -> Result<Report> {
     let mut report = Report::default();
-    let before = machine::load()?;
-    for row in ROWS.into_iter().filter(|row| rows.is_empty() || rows.iter().any(|r| r == row)) {
+    for row in rows {
         eprintln!("measuring {row}");
         match row {
             "append" => rows::append::run(&plan, &mut report).await,
@@ -179,13 +118,5 @@ async fn measure(plan: Plan, rows: Vec<String>) -> Result<Report> {
         }
         .with_context(|| format!("row {row}"))?;
     }
-    report.note(machine::described(before)?);
     Ok(report)
-}
-
-fn write_document(report: &Report) -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.md");
-    let document = std::fs::read_to_string(&path).context("docs/performance.md")?;
-    let replaced = Generated("log").replace(&document, &report.markdown())?;
-    std::fs::write(&path, replaced).context("docs/performance.md")
 }

@@ -51,6 +51,7 @@ mod p_tools;
 mod parity;
 mod q_streams;
 mod r_usage;
+mod relay;
 mod replay_many;
 mod reports_history;
 mod reports_turns;

@@ -4,11 +4,13 @@ mod model;
 mod tool;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use mainspring_api::{
     Clock, EventBody, EventSink, Harness, LogRecord, Message, ModelProvider, ModelReply,
     ModelRequest, SessionUid, Signal, SinkError, ToolCall, ToolExecutor, ToolResult, Usage,
@@ -111,14 +113,54 @@ impl RunSink {
     /// Runs an effect to its end even if the harness drops the call half way:
     /// what was begun is recorded, and no append is cut.
     ///
-    /// The effect queues for its turn when the call is first polled, so that
-    /// the journal has the order in which the harness made its calls, dropped
-    /// ones too. It waits in its own task, so that a call that nobody polls any
-    /// more stands in nobody's way.
+    /// It is for effects that run a model or a tool, which may hold up a thread:
+    /// they have a task of their own from the beginning, unless this run only
+    /// serves what is recorded.
     async fn whole<T, F>(
         &self,
         effect: impl FnOnce(Arc<Inner>, OwnedMutexGuard<Guarded>) -> F + Send + 'static,
     ) -> Result<T, SinkError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SinkError>> + Send + 'static,
+    {
+        if self.0.only_serves() {
+            return self.begun_here(effect).await;
+        }
+        let effect = self.queued(effect).await?;
+        tokio::spawn(effect).await.unwrap_or_else(|_| Err(panicked()))
+    }
+
+    /// As [`RunSink::whole`], for effects that run nobody else's code: the call
+    /// itself begins them, and only what has to wait is given a task.
+    async fn begun_here<T, F>(
+        &self,
+        effect: impl FnOnce(Arc<Inner>, OwnedMutexGuard<Guarded>) -> F + Send + 'static,
+    ) -> Result<T, SinkError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SinkError>> + Send + 'static,
+    {
+        let mut effect = Box::pin(AssertUnwindSafe(self.queued(effect).await?).catch_unwind());
+        let ended = match futures_util::poll!(effect.as_mut()) {
+            // A harness that never has to wait must let its deadline be seen.
+            Poll::Ready(ended) => {
+                tokio::task::consume_budget().await;
+                ended
+            }
+            Poll::Pending => tokio::spawn(effect).await.unwrap_or_else(|_| Ok(Err(panicked()))),
+        };
+        ended.unwrap_or_else(|_| Err(panicked()))
+    }
+
+    /// The effect, in its place: it queues for its turn when the call is first
+    /// polled, so that the journal has the order in which the harness made its
+    /// calls, dropped ones too. It waits in a task, so that a call that nobody
+    /// polls any more stands in nobody's way.
+    async fn queued<T, F>(
+        &self,
+        effect: impl FnOnce(Arc<Inner>, OwnedMutexGuard<Guarded>) -> F + Send + 'static,
+    ) -> Result<impl Future<Output = Result<T, SinkError>> + Send + 'static, SinkError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, SinkError>> + Send + 'static,
@@ -131,7 +173,7 @@ impl RunSink {
         // A spent budget of this task must not cost the effect its place.
         let mut turn = Box::pin(unconstrained(Arc::clone(&inner.guarded).lock_owned()));
         let queued = futures_util::poll!(turn.as_mut());
-        let task = tokio::spawn(async move {
+        Ok(async move {
             let mut guarded = match queued {
                 Poll::Ready(guarded) => guarded,
                 Poll::Pending => turn.await,
@@ -141,11 +183,7 @@ impl RunSink {
             }
             guarded.refill().await;
             effect(inner, guarded).await
-        });
-        match task.await {
-            Ok(result) => result,
-            Err(_) => Err(SinkError::Unrecordable("the effect panicked".to_owned())),
-        }
+        })
     }
 }
 
@@ -156,7 +194,7 @@ impl EventSink for RunSink {
     }
 
     async fn output(&self, text: String) -> Result<(), SinkError> {
-        self.whole(|inner, mut guarded| async move {
+        self.begun_here(|inner, mut guarded| async move {
             match guarded.machine.output(&text)? {
                 Step::Served => inner.served(text),
                 Step::Record => {
@@ -174,7 +212,7 @@ impl EventSink for RunSink {
     }
 
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {
-        self.whole(|inner, mut guarded| async move {
+        self.begun_here(|inner, mut guarded| async move {
             if guarded.machine.report(&result)? == Step::Record {
                 let body = EventBody::ToolResult(Some(result));
                 guarded.record(inner.means.tag.event(body).into()).await?;
@@ -185,7 +223,7 @@ impl EventSink for RunSink {
     }
 
     async fn usage(&self, usage: Usage) -> Result<(), SinkError> {
-        self.whole(|inner, mut guarded| async move {
+        self.begun_here(|inner, mut guarded| async move {
             if guarded.machine.usage(&usage)? == Step::Record {
                 let body = EventBody::Usage(Some(usage));
                 guarded.record(inner.means.tag.event(body).into()).await?;
@@ -197,6 +235,11 @@ impl EventSink for RunSink {
 }
 
 impl Inner {
+    /// Whether nothing can happen but what is recorded.
+    fn only_serves(&self) -> bool {
+        self.means.model.is_none() && self.means.tools.is_none() && self.means.harness.is_none()
+    }
+
     fn served(&self, output: String) {
         if let Some(on_output) = &self.means.on_output {
             on_output(output);
@@ -255,6 +298,10 @@ impl Guarded {
         let written = self.writer()?.append_one(record).await;
         written.map_err(refused)
     }
+}
+
+fn panicked() -> SinkError {
+    SinkError::Unrecordable("the effect panicked".to_owned())
 }
 
 /// A log's refusal as the harness sees it.

@@ -2,9 +2,9 @@
 
 use mainspring_api::Head;
 use mainspring_eventlog::{Engine as _, EventLog as _, Level, ListQuery};
+use mainspring_testkit::scale::{Phases, in_child};
 use mainspring_testkit::{append, create, sample};
 
-use crate::child::{Phases, in_child};
 use crate::journal::{append_turns, open, verify};
 
 const SESSIONS: usize = 10_000;

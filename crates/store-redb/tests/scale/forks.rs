@@ -2,9 +2,9 @@
 
 use mainspring_api::{Head, Seq, SessionUid};
 use mainspring_eventlog::{EventLog as _, Level, LogError, NewSession, ReadLimit};
+use mainspring_testkit::scale::{Phases, in_child};
 use mainspring_testkit::{append, create, sample};
 
-use crate::child::{Phases, in_child};
 use crate::journal::{Log, append_turns, export, import, open, verify};
 
 const LENGTH: u64 = 100_000;

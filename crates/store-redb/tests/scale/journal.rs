@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use mainspring_api::{Fence, Head, Seq, SessionUid, SystemClock};
+use mainspring_api::{Head, Seq, SessionUid, SystemClock};
 use mainspring_eventlog::export::{Line, head_line, parse_line, record_line};
 use mainspring_eventlog::{
-    Batch, ChainVerifier, Engine, EngineError, EngineUsage, EventLog, ImportRecord, ImportRow,
-    Keep, KvRead, KvStore, KvWrite, Level, NewSession, ReadLimit, SessionRow, Verified,
+    ChainVerifier, Engine, EngineError, EngineUsage, EventLog, ImportRecord, ImportRow, Keep,
+    KvRead, KvStore, KvWrite, Level, NewSession, ReadLimit, SessionRow, Verified,
 };
 use mainspring_store_redb::{RedbConfig, RedbEngine};
 use mainspring_testkit::sample;
@@ -80,20 +80,12 @@ pub(crate) fn open(path: &Path) -> Log {
 pub(crate) async fn append_turns(
     log: &Log,
     uid: &SessionUid,
-    mut at: Head,
+    at: Head,
     turns: std::ops::Range<u64>,
     at_a_time: u64,
 ) -> Head {
-    let mut next = turns.start;
-    while next < turns.end {
-        let upto = (next + at_a_time).min(turns.end);
-        let events = (next..upto)
-            .flat_map(|turn| sample::turn(&sample::execution(turn), &format!("turn {turn}")));
-        let batch = Batch::link(at, sample::records(events)).unwrap();
-        at = log.append(uid, sample::fresh_id(), Fence::new(1), &batch).await.unwrap();
-        next = upto;
-    }
-    at
+    let turn = |turn| sample::turn(&sample::execution(turn), &format!("turn {turn}"));
+    mainspring_testkit::append_turns(&**log, uid, at, turns, at_a_time, turn).await.unwrap()
 }
 
 /// Reads `from..=to` by pages of `size` records, waiting for those that are

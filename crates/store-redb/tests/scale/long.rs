@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use mainspring_api::{Head, Seq};
 use mainspring_eventlog::{EventLog as _, Level};
+use mainspring_testkit::scale::{Phases, in_child};
 use mainspring_testkit::{create, sample};
 
-use crate::child::{Phases, in_child};
 use crate::journal::{append_turns, export, import, open, page, same_bytes, verify};
 
 const RECORDS: u64 = 1_000_000;

@@ -2,7 +2,6 @@
 //!
 //! Each runs in a process of its own, so that its memory can be measured.
 
-mod child;
 mod churn;
 mod forks;
 mod journal;

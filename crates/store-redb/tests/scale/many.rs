@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use mainspring_eventlog::{EventLog as _, Level, ListQuery, PageKey};
+use mainspring_testkit::scale::{Phases, in_child};
 use mainspring_testkit::{create, sample};
 
-use crate::child::{Phases, in_child};
 use crate::journal::{Log, open};
 
 const SESSIONS: u64 = 100_000;

@@ -102,11 +102,8 @@ impl Harness for GrpcHarness {
             return start::to_frame_with_head(start.clone(), bound).map(|_| ());
         }
         let history = ReadHistory::of(start, bound).await?;
-        let frame = start::to_frame(start.clone(), history, bound)?;
-        let Some(v1::controller_frame::Frame::Start(message)) = frame.frame else {
-            unreachable!("a start frame holds a start")
-        };
-        *lock(&self.checked) = Some(ReadHistory::checked(start, message.history));
+        start::to_frame(start.clone(), &history, bound)?;
+        *lock(&self.checked) = Some(history);
         Ok(())
     }
 
@@ -126,7 +123,7 @@ impl Harness for GrpcHarness {
                 Some(history) => history,
                 None => ReadHistory::of(&start, bound).await?,
             };
-            start::to_frame(start, history, bound)?
+            start::to_frame(start, &history, bound)?
         };
         let (to_harness, frames) = mpsc::channel(FRAMES_MAX);
         to_harness.try_send(frame).expect("a fresh channel has room for the first frame");

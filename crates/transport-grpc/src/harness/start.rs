@@ -16,23 +16,22 @@ const HISTORY_PAGE: usize = 256;
 
 /// The history of one execution, read once: for the check before the turn is
 /// recorded, and for the frame after it.
+///
+/// It is kept as it is sent: as messages its events take some ten times as much.
 #[derive(Debug)]
 pub(crate) struct ReadHistory {
     execution_id: ExecutionId,
-    events: Vec<v1::Event>,
+    /// A start that has nothing but the history; empty above the bound.
+    encoded: Vec<u8>,
+    /// What it has, or would have.
     bytes: usize,
 }
 
 impl ReadHistory {
     /// Reads the history of `start`, counting beyond the bound without keeping.
     pub(crate) async fn of(start: &Start, message_bytes_max: usize) -> Result<Self, HarnessError> {
-        let (events, bytes) = read(&*start.history, message_bytes_max).await?;
-        Ok(Self { execution_id: start.execution_id.clone(), events, bytes })
-    }
-
-    /// A history whose frame was within the bound.
-    pub(crate) fn checked(start: &Start, events: Vec<v1::Event>) -> Self {
-        Self { execution_id: start.execution_id.clone(), events, bytes: 0 }
+        let (encoded, bytes) = read(&*start.history, message_bytes_max).await?;
+        Ok(Self { execution_id: start.execution_id.clone(), encoded, bytes })
     }
 
     pub(crate) fn is_of(&self, start: &Start) -> bool {
@@ -79,51 +78,52 @@ fn without_history(start: Start, history_head: i64) -> Result<v1::ControllerFram
 /// The start frame, with the whole history.
 pub(crate) fn to_frame(
     start: Start,
-    history: ReadHistory,
+    history: &ReadHistory,
     message_bytes_max: usize,
 ) -> Result<v1::ControllerFrame, HarnessError> {
     let mut frame = without_history(start, 0)?;
-    let base = frame.encoded_len();
-    if let Some(v1::controller_frame::Frame::Start(message)) = &mut frame.frame {
-        message.history = history.events;
+    let too_large = |bytes: usize| HarnessError::StartTooLarge {
+        bytes: bytes as u64,
+        bytes_max: message_bytes_max as u64,
+    };
+    // The estimate lacks the length prefixes around the history.
+    let estimate = frame.encoded_len().saturating_add(history.bytes);
+    if estimate > message_bytes_max {
+        return Err(too_large(estimate));
     }
-    // The estimate lacks the length prefixes around the history, and an
-    // estimate above the bound comes without the events.
-    let bytes = frame.encoded_len().max(base + history.bytes);
+    if let Some(v1::controller_frame::Frame::Start(message)) = &mut frame.frame {
+        message.merge(&*history.encoded).map_err(|error| HarnessError::Protocol {
+            message: format!("start cannot be sent: start.history: {error}"),
+        })?;
+    }
+    let bytes = frame.encoded_len();
     if bytes > message_bytes_max {
-        return Err(HarnessError::StartTooLarge {
-            bytes: bytes as u64,
-            bytes_max: message_bytes_max as u64,
-        });
+        return Err(too_large(bytes));
     }
     Ok(frame)
 }
 
-/// Every event, and their bytes with tags and lengths. Once the bound is
-/// passed the events are counted and no longer kept.
-async fn read(
-    history: &dyn History,
-    bytes_max: usize,
-) -> Result<(Vec<v1::Event>, usize), HarnessError> {
-    let mut events = Vec::new();
+/// Every event as a part of a start, and how many bytes that is. Once the bound
+/// is passed they are counted and no longer kept.
+async fn read(history: &dyn History, bytes_max: usize) -> Result<(Vec<u8>, usize), HarnessError> {
+    let mut encoded = Vec::new();
     let mut bytes = 0usize;
     let mut from = 0u64;
     loop {
         let page = history.range(from, HISTORY_PAGE).await?;
         if page.is_empty() {
-            return Ok((events, bytes));
+            return Ok((encoded, bytes));
         }
         from += page.len() as u64;
         for event in page {
             let event = v1::Event::try_from(event)
                 .map_err(|error| unsendable(error.within("start.history")))?;
-            let length = event.encoded_len();
-            // One byte of tag: the field number of history is below 16.
-            bytes = bytes.saturating_add(1 + prost::length_delimiter_len(length) + length);
+            let part = v1::Start { history: vec![event], ..v1::Start::default() };
+            bytes = bytes.saturating_add(part.encoded_len());
             if bytes <= bytes_max {
-                events.push(event);
+                part.encode(&mut encoded).expect("a vector has room");
             } else {
-                events = Vec::new();
+                encoded = Vec::new();
             }
         }
     }

@@ -14,8 +14,8 @@ use mainspring_eventlog::{
 use sha2::{Digest as _, Sha256};
 
 use crate::Plan;
-use crate::store::Store;
-use crate::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
 
 const ROW: &str = "cost of a record";
 const CHECKS: &str = "checks";

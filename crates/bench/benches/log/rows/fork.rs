@@ -2,7 +2,6 @@
 //! commit of the rows that the fork puts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result};
 use mainspring_api::{Event, EventBody, Head, Lifecycle, LifecycleKind, Seq, SessionUid};
@@ -10,9 +9,9 @@ use mainspring_bench::{Line, Report, Target, Unit};
 use mainspring_eventlog::{EventLog, Level, NewSession, ReadLimit};
 
 use crate::Plan;
-use crate::store::Store;
-use crate::twin::Twin;
-use crate::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::twin::{Tap, Twin};
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
 
 const ROW: &str = "fork";
 
@@ -34,25 +33,25 @@ async fn at_length(
     report: &mut Report,
 ) -> Result<()> {
     let dir = plan.folder()?;
-    let commits = Arc::new(AtomicU64::new(0));
-    let log = store.open_counted(dir.path(), &commits)?;
+    let tap = Arc::new(Tap::default());
+    let log = store.open_tapped(dir.path(), &tap)?;
     let parent = Writer::filled(&*log, "bench-0", events, length).await?;
     let middle = head_at(&*log, &parent.uid, length / 2).await?;
     let mut bare = store.peer().open(dir.path())?;
     let twin = Twin::new()?;
     let shadow = Writer::filled(&*twin.log, "bench-0", events, length).await?;
-    twin.take();
+    let _filled = twin.take();
     let (mut head_took, mut middle_took, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     let mut most = 0;
     for round in 0..plan.rounds {
         for (name, at, took) in
             [("head", parent.head, &mut head_took), ("middle", middle, &mut middle_took)]
         {
-            let before = commits.load(Ordering::Relaxed);
+            let before = tap.commits();
             let begun = now();
             fork(&*log, &parent.uid, at, &format!("{name}-{round}")).await?;
             took.push(begun.elapsed().as_secs_f64() * 1e6);
-            most = most.max(commits.load(Ordering::Relaxed) - before);
+            most = most.max(tap.commits() - before);
         }
         fork(&*twin.log, &shadow.uid, shadow.head, &format!("head-{round}")).await?;
         let txn = twin.take();

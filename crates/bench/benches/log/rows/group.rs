@@ -10,10 +10,10 @@ use mainspring_bench::{Line, Report, Target, Unit};
 use mainspring_eventlog::EventLog;
 
 use crate::Plan;
-use crate::peer::{Bare, Peer, Txn};
-use crate::store::Store;
-use crate::twin::Twin;
-use crate::workload::{EVENT_BYTES, Events, Writer, now};
+use mainspring_bench::run::peer::{Bare, Peer, Txn};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::twin::Twin;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
 
 const ROW: &str = "64 callers";
 const CALLERS: usize = 64;

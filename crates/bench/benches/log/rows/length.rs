@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use mainspring_bench::{Line, Report, Spread, Target, Unit, percentile};
+use mainspring_bench::{Report, Target, percentile, show_lengths};
 use mainspring_eventlog::EventLog;
 use tempfile::TempDir;
 
 use crate::Plan;
-use crate::peer::{Bare, Txn};
-use crate::store::Store;
-use crate::twin::Twin;
-use crate::workload::{EVENT_BYTES, Events, Writer, now};
+use mainspring_bench::run::peer::{Bare, Txn};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::twin::Twin;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
 
 const ROW: &str = "length";
 
@@ -45,29 +45,12 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
                 place.round(plan, &events).await?;
             }
         }
-        show(store, &places, report);
+        let figures: Vec<_> =
+            places.iter().map(|place| (place.length, &place.whole[..], &place.floor[..])).collect();
+        let (name, peer) = (store.name(), store.peer().name());
+        show_lengths(report, ROW, name, peer, &figures, Target::at_most(1.1));
     }
     Ok(())
-}
-
-fn show(store: Store, places: &[Place], report: &mut Report) {
-    let ratios = |place: &Place| -> Vec<f64> {
-        place.whole.iter().zip(&place.floor).map(|(whole, floor)| whole / floor).collect()
-    };
-    let Some(first) = places.first() else { return };
-    for place in places {
-        let what = format!("{} p50 at {} records", store.name(), place.length);
-        let line = Line::alone(ROW, what, Unit::Micros, &place.whole);
-        report.push(line.beside(store.peer().name(), &place.whole, &place.floor));
-    }
-    for place in &places[1..] {
-        let (at, base) = (Spread::of(&ratios(place)), Spread::of(&ratios(first)));
-        let what =
-            format!("{}, ratio at {} / ratio at {}", store.name(), place.length, first.length);
-        // Rounds at two lengths have no floor in common: middle beside middle.
-        let line = Line::alone(ROW, what, Unit::Ratio, &[at.median / base.median]);
-        report.push(line.held_to(Some(Target::at_most(1.1))));
-    }
 }
 
 impl Place {

@@ -12,9 +12,10 @@ use mainspring_bench::{Line, Report, Target, Unit};
 use mainspring_eventlog::{EventLog, Level, ListQuery};
 
 use crate::Plan;
-use crate::rows::{scan, verify};
-use crate::store::Store;
-use crate::workload::{EVENT_BYTES, Events, Writer};
+use crate::rows::scan;
+use mainspring_bench::run::floor;
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer};
 
 const ROW: &str = "memory";
 
@@ -80,7 +81,7 @@ pub(crate) async fn be_child(arguments: Vec<String>) -> Result<f64> {
             let read = scan::read_through(&*log, &"bench-0".parse()?).await?;
             anyhow::ensure!(read == count, "{read} records of {count}");
         }
-        "verify" => verify::verify(&log, &"bench-0".parse()?).await?,
+        "verify" => floor::verify(&log, &"bench-0".parse()?).await?,
         other => bail!("no such measure: {other}"),
     }
     Ok(resident_max()? - empty)

@@ -6,10 +6,10 @@ use mainspring_bench::{Line, Report, Unit};
 use mainspring_eventlog::{EventLog, Level, ReadLimit};
 
 use crate::Plan;
-use crate::peer::Peer;
-use crate::store::Store;
-use crate::twin::Twin;
-use crate::workload::{EVENT_BYTES, Events, Writer, now};
+use mainspring_bench::run::peer::Peer;
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::twin::Twin;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
 
 const ROW: &str = "scan";
 

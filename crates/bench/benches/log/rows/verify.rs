@@ -1,19 +1,15 @@
 //! Verifying a journal beside SHA-256 over the same record bytes in one loop.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use futures_util::StreamExt as _;
-use mainspring_api::{Head, Seq, SessionUid};
+use anyhow::Result;
+use mainspring_bench::run::floor::{hash, record_bytes_of, verify};
 use mainspring_bench::{Line, Report, Target, Unit};
-use mainspring_eventlog::{EventLog, Level, ReadLimit, Verified, record_bytes};
 use rustix::time::{ClockId, clock_gettime};
-use sha2::{Digest as _, Sha256};
 
 use crate::Plan;
-use crate::store::Store;
-use crate::workload::{Events, Writer, now};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::workload::{Events, Writer, now};
 
 const ROW: &str = "verify";
 const BYTES: usize = 512;
@@ -43,7 +39,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         // The first time finds nothing cached, and is not what a turn waits for.
         verify(&log, &writer.uid).await?;
         for _ in 0..plan.rounds {
-            floor.add(plan.verified, timed(async { hash(&loose) }).await?);
+            floor.add(plan.verified, timed(async { Ok(hash(&loose)) }).await?);
             subject.add(plan.verified, timed(verify(&log, &writer.uid)).await?);
         }
         let name = store.name();
@@ -61,35 +57,6 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         report.push(line.held_to(Some(Target::at_least(1e6))));
     }
     Ok(())
-}
-
-/// The bytes that each record's hash is of.
-async fn record_bytes_of(log: &dyn EventLog, uid: &SessionUid) -> Result<Vec<Vec<u8>>> {
-    let mut out = Vec::new();
-    let mut from = Seq::new(1);
-    loop {
-        let page = log.read(uid, from, ReadLimit::default(), Level::Committed).await?;
-        let Some(last) = page.last() else { return Ok(out) };
-        from = last.seq.next();
-        out.extend(page.iter().map(|r| record_bytes(&r.canonical, r.prev_hash.as_ref(), r.seq)));
-    }
-}
-
-fn hash(records: &[Vec<u8>]) -> Result<()> {
-    for record in records {
-        std::hint::black_box(Sha256::digest(record));
-    }
-    Ok(())
-}
-
-pub(crate) async fn verify(log: &Arc<dyn EventLog>, uid: &SessionUid) -> Result<()> {
-    let mut steps = log.verify(uid, Head::EMPTY);
-    while let Some(step) = steps.next().await {
-        if let Verified::Done(_) = step? {
-            return Ok(());
-        }
-    }
-    None.context("the verification did not end")
 }
 
 async fn timed(work: impl Future<Output = Result<()>>) -> Result<(Duration, Duration)> {

@@ -12,17 +12,20 @@ use rusqlite::Connection;
 
 /// One row that a store puts.
 #[derive(Debug, Clone)]
-pub(crate) struct Put {
-    pub(crate) space: Space,
-    pub(crate) key: Vec<u8>,
-    pub(crate) value: Vec<u8>,
+pub struct Put {
+    /// Where.
+    pub space: Space,
+    /// Under which key.
+    pub key: Vec<u8>,
+    /// What.
+    pub value: Vec<u8>,
 }
 
 /// The rows of one transaction.
-pub(crate) type Txn = Vec<Put>;
+pub type Txn = Vec<Put>;
 
 /// An engine without a store on top.
-pub(crate) trait Bare: Send {
+pub trait Bare: Send {
     /// Commits these transactions as one, durably where it is durable at all.
     fn commit(&mut self, txns: &[Txn]) -> Result<()>;
 
@@ -32,7 +35,7 @@ pub(crate) trait Bare: Send {
 
 /// The kinds of bare engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub enum Peer {
     /// A file that only grows: one write and one fdatasync for each commit.
     File,
     /// redb, one table for each space.
@@ -46,10 +49,11 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::File, Self::Redb, Self::Fjall, Self::Sqlite, Self::Memory];
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::File, Self::Redb, Self::Fjall, Self::Sqlite, Self::Memory];
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// Its name in the tables.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::File => "write + fdatasync",
             Self::Redb => "bare redb",
@@ -60,7 +64,7 @@ impl Peer {
     }
 
     /// Makes an empty one in `dir`.
-    pub(crate) fn open(self, dir: &Path) -> Result<Box<dyn Bare>> {
+    pub fn open(self, dir: &Path) -> Result<Box<dyn Bare>> {
         Ok(match self {
             Self::File => Box::new(BareFile::create(&dir.join("bare.log"))?),
             Self::Redb => Box::new(BareRedb(

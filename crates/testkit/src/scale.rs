@@ -11,11 +11,12 @@ const PEAK_KIB_MAX: u64 = 64 << 10;
 /// Set for the process that a test starts: the test that it is to run.
 const ROLE: &str = "MAINSPRING_SCALE_TEST";
 
-/// Runs `body` in a fresh process of this very test, and fails as it does.
-pub(crate) fn in_child<F: Future<Output = ()>>(
-    test: &str,
-    body: impl FnOnce(tempfile::TempDir) -> F,
-) {
+/// Runs `body` in a fresh process of this very test, and fails as it does. It is
+/// given an empty folder.
+///
+/// # Panics
+/// When the body does, or no process can be started.
+pub fn in_child<F: Future<Output = ()>>(test: &str, body: impl FnOnce(tempfile::TempDir) -> F) {
     if std::env::var(ROLE).is_ok_and(|role| role == test) {
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
@@ -35,7 +36,8 @@ pub(crate) fn in_child<F: Future<Output = ()>>(
 }
 
 /// Time and memory of each phase of a test.
-pub(crate) struct Phases {
+#[derive(Debug)]
+pub struct Phases {
     base_kib: u64,
     since: Instant,
     /// Those that took more than they may.
@@ -49,18 +51,22 @@ fn now() -> Instant {
 
 impl Phases {
     /// From here on, with an empty store open.
-    pub(crate) fn start() -> Self {
+    #[must_use]
+    pub fn start() -> Self {
         reset_peak();
         Self { base_kib: status_kib("VmRSS"), since: now(), over: Vec::new() }
     }
 
     /// Fails when any phase took too much memory.
-    pub(crate) fn check(self) {
+    ///
+    /// # Panics
+    /// Then.
+    pub fn check(self) {
         assert!(self.over.is_empty(), "over {PEAK_KIB_MAX} KiB: {:?}", self.over);
     }
 
     /// Ends a phase: says what it took.
-    pub(crate) fn done(&mut self, what: &str, path: &Path) {
+    pub fn done(&mut self, what: &str, path: &Path) {
         let took = self.since.elapsed();
         let peak = status_kib("VmHWM").saturating_sub(self.base_kib);
         let file = std::fs::metadata(path).map_or(0, |meta| meta.len());

@@ -3,13 +3,13 @@
 use anyhow::{Context as _, Result};
 
 /// Processes that ran or waited for a processor, over the last minute.
-pub(crate) fn load() -> Result<f64> {
+pub fn load() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").context("/proc/loadavg")?;
     Ok(text.split_whitespace().next().context("no load average")?.parse()?)
 }
 
 /// A sentence on processors and load; `before` is the load when the run began.
-pub(crate) fn described(before: f64) -> Result<String> {
+pub fn described(before: f64) -> Result<String> {
     let processors = std::thread::available_parallelism()?;
     let info = std::fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
     let sha = info.split_whitespace().any(|word| matches!(word, "sha_ni" | "sha2"));

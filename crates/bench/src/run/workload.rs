@@ -11,18 +11,19 @@ use mainspring_api::{
 use mainspring_eventlog::{Batch, EventLog, NewRecord, NewSession, canonical};
 
 /// Canonical bytes of an event, unless a row says otherwise.
-pub(crate) const EVENT_BYTES: usize = 600;
+pub const EVENT_BYTES: usize = 600;
 
 /// Records of one append when a journal is filled.
-pub(crate) const FILL_RECORDS: u64 = 1_000;
+pub const FILL_RECORDS: u64 = 1_000;
 
 /// A moment.
 #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 
-pub(crate) fn fresh_id() -> AppendId {
+/// A random id.
+pub fn fresh_id() -> AppendId {
     let mut raw = [0; 16];
     OsEntropy.fill(&mut raw);
     AppendId::new(raw)
@@ -31,14 +32,15 @@ pub(crate) fn fresh_id() -> AppendId {
 /// Outputs of an agent whose canonical form has one size. The texts differ, and
 /// do not compress to nothing.
 #[derive(Debug, Clone)]
-pub(crate) struct Events {
+pub struct Events {
     execution: ExecutionId,
     /// Shared: a copy for each of many writers would be most of their memory.
     texts: Arc<[String]>,
 }
 
 impl Events {
-    pub(crate) fn of_bytes(bytes: usize) -> Result<Self> {
+    /// Events of this many canonical bytes.
+    pub fn of_bytes(bytes: usize) -> Result<Self> {
         let execution = ExecutionId::chosen("00000000000000a1")?;
         let around = canonical::event_bytes(&output(&execution, "x"))?.len() - 1;
         let length = bytes.saturating_sub(around);
@@ -51,7 +53,7 @@ impl Events {
     }
 
     /// The event of this position: the first one starts the execution.
-    pub(crate) fn event(&self, seq: Seq) -> Event {
+    pub fn event(&self, seq: Seq) -> Event {
         if seq == Seq::new(1) {
             let body = ExecutionStart {
                 input_count: Some(0),
@@ -84,22 +86,24 @@ fn text(state: &mut u64, length: usize) -> String {
 
 /// The one who writes a session.
 #[derive(Debug, Clone)]
-pub(crate) struct Writer {
-    pub(crate) uid: SessionUid,
-    pub(crate) head: Head,
+pub struct Writer {
+    /// The session.
+    pub uid: SessionUid,
+    /// Where it ends.
+    pub head: Head,
     events: Events,
 }
 
 impl Writer {
     /// Creates the session `name`.
-    pub(crate) async fn create(log: &dyn EventLog, name: &str, events: &Events) -> Result<Self> {
+    pub async fn create(log: &dyn EventLog, name: &str, events: &Events) -> Result<Self> {
         let uid = SessionUid::new(name)?;
         log.create(fresh_id(), NewSession::bare(uid.clone(), "bench")).await?;
         Ok(Self { uid, head: Head::EMPTY, events: events.clone() })
     }
 
     /// As [`Writer::create`], with a journal of `length` records.
-    pub(crate) async fn filled(
+    pub async fn filled(
         log: &dyn EventLog,
         name: &str,
         events: &Events,
@@ -114,28 +118,30 @@ impl Writer {
     }
 
     /// The next records, not linked yet, up to `length` in all.
-    pub(crate) fn next(&self, length: u64) -> Vec<NewRecord> {
+    pub fn next(&self, length: u64) -> Vec<NewRecord> {
         let from = self.head.seq.get() + 1;
         let to = length.min(from + FILL_RECORDS - 1);
         (from..=to).map(|seq| self.events.event(Seq::new(seq)).into()).collect()
     }
 
     /// One record more.
-    pub(crate) fn one(&self) -> Vec<NewRecord> {
+    pub fn one(&self) -> Vec<NewRecord> {
         vec![self.events.event(self.head.seq.next()).into()]
     }
 
-    pub(crate) fn link(&self, length: u64) -> Result<Batch> {
+    /// The next records, linked.
+    pub fn link(&self, length: u64) -> Result<Batch> {
         Ok(Batch::link(self.head, self.next(length))?)
     }
 
-    pub(crate) async fn append(&mut self, log: &dyn EventLog, batch: &Batch) -> Result<()> {
+    /// Appends a batch at the head.
+    pub async fn append(&mut self, log: &dyn EventLog, batch: &Batch) -> Result<()> {
         self.head = log.append(&self.uid, fresh_id(), Fence::NONE, batch).await?;
         Ok(())
     }
 
     /// Appends one record.
-    pub(crate) async fn append_one(&mut self, log: &dyn EventLog) -> Result<()> {
+    pub async fn append_one(&mut self, log: &dyn EventLog) -> Result<()> {
         let batch = Batch::link(self.head, self.one())?;
         self.append(log, &batch).await
     }
