@@ -157,7 +157,7 @@ impl Host {
         };
         let happened = self.ledger.of(&call.idempotency_key).effects > 0;
         let resolution = match (happened, alone) {
-            (true, _) => Resolution::Result(Box::new(ToolResult::default())),
+            (true, _) => Resolution::Result(Box::default()),
             (false, true) => {
                 self.ledger.allow(&call.idempotency_key);
                 Resolution::Retry
