@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainspring_api::{
     ApprovalRef, CancelReason, Decision, EventBody, Harness, IdentityRef, Message, Resolution,
-    SessionUid, Signal, ToolResult,
+    SessionUid, Signal,
 };
 use mainspring_controller::{
     Approval, ApprovedRetry, Cancellation, Controller, ControllerError, Journal, Options,
