@@ -64,7 +64,7 @@ impl Shop {
     fn receipt(&self) -> Value {
         let records = self.dir.run(&["replay", "-o", "json", "--session", &self.session]).ok();
         let results = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        results.filter_map(|record| record["event"].get("result").cloned()).last().unwrap()
+        results.filter_map(|record| record["event"].get("result").cloned()).next_back().unwrap()
     }
 }
 
