@@ -112,6 +112,9 @@ pub trait ToolExecutor: fmt::Debug + Send + Sync + 'static {
     /// a result with `is_error` instead.
     async fn execute(&self, scope: &ToolScope, call: &ToolCall) -> Result<ToolResult, ToolError>;
 
+    /// Whether there is a `tool` to run. A call of another one is not started.
+    fn offers(&self, tool: &str) -> bool;
+
     /// Whether a call of `tool` may be sent again under its key when its first
     /// outcome is unknown: because this executor deduplicates durably by scope
     /// and key, or because repeating the tool is harmless. Must not block.
@@ -124,7 +127,8 @@ pub trait ToolExecutor: fmt::Debug + Send + Sync + 'static {
 pub struct ToolError {
     /// What went wrong, without arguments or output.
     pub message: String,
-    /// Whether the effect may have happened.
+    /// Whether the effect may have happened. [`Outcome::NotApplied`] is a
+    /// promise that it did not and will not: the call may then be started again.
     pub outcome: Outcome,
     /// The cause.
     #[source]

@@ -37,7 +37,7 @@ pub enum ControllerError {
     #[error("tool call at seq {0} was inherited unresolved through a fork")]
     InheritedToolIntent(Seq),
     /// The latest turn waits for an approval or its receipt. Nothing was run or appended.
-    #[error("execution {0} waits for an approval")]
+    #[error("execution {0} waits for an approval, or for the receipt of its tool call")]
     ApprovalBlocked(ExecutionId),
     /// A tool call has no receipt, and nothing says that it may be sent again.
     /// Nothing was run or appended; a person resolves it.

@@ -31,7 +31,7 @@ mod sink;
 mod tape;
 mod writer;
 
-pub use approval::{Approval, ApprovalState, approve, inspect_approval};
+pub use approval::{Approval, ApprovalState, EXPIRY_PRINCIPAL, approve, inspect_approval};
 pub use cancel::{Cancellation, cancel};
 pub use controller::{ApprovedRetry, Controller, Executed, Expected, Options, Turn};
 pub use error::ControllerError;

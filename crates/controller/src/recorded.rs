@@ -22,7 +22,8 @@ pub(crate) const STARTED_NOTE: &str = "started";
 /// follows is then no result of it.
 pub(crate) const FAILED_NOTE: &str = "failed";
 
-/// Note beside a tool call, with a number: a person allows one more start.
+/// Note beside a tool call, with a number: one more start is allowed, by a
+/// person, or because it is known that nothing came of the one before.
 pub(crate) const RETRY_NOTE: &str = "retry.";
 
 /// Note beside a tool call, with a number: the start that was allowed under it.
@@ -48,7 +49,7 @@ pub(crate) struct EffectNotes {
     pub(crate) started: bool,
     /// Whether its executor failed.
     pub(crate) failed: bool,
-    /// Starts that people allowed.
+    /// Starts that were allowed.
     pub(crate) retries: u32,
     /// Starts that were made under those.
     pub(crate) restarted: u32,
@@ -63,13 +64,14 @@ impl EffectNotes {
         Self {
             usage: notes.get(USAGE_NOTE).and_then(|note| read_usage(note)),
             started: notes.contains_key(STARTED_NOTE),
-            failed: notes.contains_key(FAILED_NOTE),
+            // Who may be started once more has failed, too.
+            failed: notes.contains_key(FAILED_NOTE) || count(RETRY_NOTE) > 0,
             retries: count(RETRY_NOTE),
             restarted: count(RESTARTED_NOTE),
         }
     }
 
-    /// The start that a person has allowed and nobody has made.
+    /// The start that is allowed and that nobody has made.
     pub(crate) fn allowed(&self) -> Option<u32> {
         (self.retries > self.restarted).then_some(self.restarted + 1)
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use mainspring_api::{
     ApprovalPolicy, Clock, Entropy, Harness, HarnessConnector, ModelPolicy, ModelProvider,
-    OsEntropy, Runtime, SystemClock, ToolExecutor, random_hex,
+    OsEntropy, Outcome, Runtime, SystemClock, ToolCall, ToolError, ToolExecutor, ToolResult,
+    ToolScope, async_trait, random_hex,
 };
 use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{EventLog, Holder};
@@ -151,6 +152,7 @@ impl HostBuilder {
         let connector: Arc<dyn HarnessConnector> = Arc::new(self.connectors.clone());
         let model: Arc<dyn ModelProvider> =
             self.model.clone().unwrap_or_else(|| Arc::new(EchoModel));
+        let tools = self.tools.clone().unwrap_or_else(|| Arc::new(NoTools));
         let placer = |name: &str, runtime: &Arc<dyn Runtime>| {
             Placer::new(PlacerOptions {
                 name: name.to_owned(),
@@ -158,7 +160,7 @@ impl HostBuilder {
                 connector: Arc::clone(&connector),
                 model: Arc::clone(&model),
                 policy: self.model_policy.clone(),
-                tools: self.tools.clone(),
+                tools: Some(Arc::clone(&tools)),
                 approved_retry: ApprovedRetry::DeclaredOnly,
                 descriptor_id: String::new(),
                 holder: holder.clone(),
@@ -217,6 +219,30 @@ impl HostBuilder {
         Err(HostError::Config(
             "this build has no runtime-local for the built-in harness".to_owned(),
         ))
+    }
+}
+
+/// The executor of a host without tools. With it, a call whose outcome is
+/// unknown stays so, instead of being a call that nobody could make.
+#[derive(Debug)]
+struct NoTools;
+
+#[async_trait]
+impl ToolExecutor for NoTools {
+    async fn execute(&self, _: &ToolScope, call: &ToolCall) -> Result<ToolResult, ToolError> {
+        Err(ToolError {
+            message: format!("this host has no tool {:?}", call.tool),
+            outcome: Outcome::NotApplied,
+            source: None,
+        })
+    }
+
+    fn offers(&self, _: &str) -> bool {
+        false
+    }
+
+    fn is_repeatable(&self, _: &str) -> bool {
+        false
     }
 }
 

@@ -95,7 +95,8 @@ impl Inner {
     async fn go_on(self: &Arc<Self>, recovery: Recovery) -> Result<ExecStream, SessionsError> {
         self.admit_turn()?;
         let Recovery { session: uid, approval_ttl, deadline, expected, show_first } = recovery;
-        self.find_active(&uid).await?;
+        let row = self.find_active(&uid).await?;
+        self.expire_if_due(&row).await?;
         let lease = Arc::new(self.lease(&uid, Operation::Resume)?);
         let journal = self.journal(&uid);
         // Ill-formed evidence comes before any question of who serves it.

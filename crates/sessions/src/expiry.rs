@@ -11,7 +11,7 @@ use mainspring_api::{
     AppendId, ApprovalRef, ApproveRequest, Bytes, Classify as _, Clock, ExecState, IdentityRef,
     Seq, SessionUid, SessionsError, Timestamp,
 };
-use mainspring_controller::{EXPIRES_NOTE, settle};
+use mainspring_controller::{EXPIRES_NOTE, EXPIRY_PRINCIPAL, settle};
 use mainspring_eventlog::reader::parse_rfc3339;
 use mainspring_eventlog::{Level, ListQuery, LogError, ReadLimit, RowKey, SessionRow};
 use tokio::sync::Notify;
@@ -38,9 +38,6 @@ const PROJECTS_KIND: &str = "approval-expiry";
 
 /// Project names that are remembered as noted.
 const PROJECTS_MAX: usize = 4_096;
-
-/// Who decides a request whose time has come.
-const EXPIRY_PRINCIPAL: &str = "mainspring/expiry";
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Timer {
@@ -229,8 +226,34 @@ impl Inner {
     async fn expire(self: &Arc<Self>, timer: &Timer) -> Result<(), SessionsError> {
         self.admit_turn()?;
         let row = self.find_active(&timer.session).await?;
+        if self.record_expiry(&row, timer).await? {
+            self.finish_turn(&timer.session, timer.ttl);
+        }
+        Ok(())
+    }
+
+    /// Ends the request that a session waits on, if its time has come: a host
+    /// that keeps no timers notices when the session is gone on with.
+    pub(crate) async fn expire_if_due(
+        self: &Arc<Self>,
+        row: &SessionRow,
+    ) -> Result<(), SessionsError> {
+        match self.expires(row).await? {
+            Some(timer) if timer.at <= self.options.clock.now() => {
+                self.record_expiry(row, &timer).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the decision. Whether the request was still there.
+    async fn record_expiry(
+        self: &Arc<Self>,
+        row: &SessionRow,
+        timer: &Timer,
+    ) -> Result<bool, SessionsError> {
         let waiting = row.view.pending_gate().filter(|(_, _, seq)| *seq == timer.request);
-        let Some((execution, gate, request)) = waiting else { return Ok(()) };
+        let Some((execution, gate, request)) = waiting else { return Ok(false) };
         let request = ApproveRequest {
             session: timer.session.clone(),
             approval: ApprovalRef {
@@ -248,8 +271,7 @@ impl Inner {
         };
         self.approve_as_host(request).await?;
         tracing::info!(session = %timer.session, "a request for approval has expired");
-        self.finish_turn(&timer.session, timer.ttl);
-        Ok(())
+        Ok(true)
     }
 }
 

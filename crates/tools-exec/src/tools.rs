@@ -111,6 +111,10 @@ impl ToolExecutor for Tools {
     fn is_repeatable(&self, tool: &str) -> bool {
         self.tools.get(tool).is_some_and(|tool| tool.is_durable)
     }
+
+    fn offers(&self, tool: &str) -> bool {
+        self.tools.contains_key(tool)
+    }
 }
 
 /// What a tool is given: its arguments as one JSON object, `null` for none.

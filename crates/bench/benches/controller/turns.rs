@@ -97,6 +97,10 @@ impl ToolExecutor for Immediate {
     fn is_repeatable(&self, _tool: &str) -> bool {
         true
     }
+
+    fn offers(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// A controller of `journal`, set up as a host does it.

@@ -60,6 +60,7 @@ mod s_policy;
 mod s_turns;
 mod settle;
 mod slow_store;
+mod started;
 mod w_reference;
 mod x_logs;
 mod x_scope;

@@ -6,6 +6,7 @@ use mainspring_api::{
     AppendId, ApprovalRef, ApprovalResult, Clock, Decision, Entropy, Event, EventBody, ExecutionId,
     IdentityRef, LogRecord, Seq,
 };
+use mainspring_eventlog::reader::parse_rfc3339;
 use mainspring_eventlog::{Holder, SessionRow};
 
 use super::inspect::{digest, record_at};
@@ -14,9 +15,12 @@ use crate::error::ControllerError;
 use crate::execution::check_ids;
 use crate::journal::Journal;
 use crate::observer::Observer;
-use crate::recorded::Effect;
+use crate::recorded::{EXPIRES_NOTE, Effect};
 use crate::tape::Tape;
 use crate::writer::{Writer, settle};
+
+/// The principal of the decision that ends a request whose time has come.
+pub const EXPIRY_PRINCIPAL: &str = "mainspring/expiry";
 
 /// A decision to record, and with whose means.
 #[derive(Debug, Clone)]
@@ -47,8 +51,8 @@ pub struct Approval {
 ///
 /// # Errors
 /// - `InvalidApprovalDecision`: the request is unknown, incomplete, inherited,
-///   superseded, of a finished turn, decided otherwise, or shown with another
-///   digest. Neither fence nor record exists.
+///   superseded, of a finished turn, decided otherwise, expired, or shown with
+///   another digest. Neither fence nor record exists.
 /// - A tampered journal, evidence out of shape.
 /// - The log's conflict or newer fence, when another writer came first.
 pub async fn approve(journal: &Journal, request: Approval) -> Result<LogRecord, ControllerError> {
@@ -78,6 +82,7 @@ pub async fn approve(journal: &Journal, request: Approval) -> Result<LogRecord, 
         return repeated(&request, decided);
     }
     check_open(&row, &request, seq)?;
+    check_time(&request, &recorded)?;
     decide(journal, &row, &execution, &request).await
 }
 
@@ -142,6 +147,19 @@ fn check_open(row: &SessionRow, request: &Approval, seq: Seq) -> Result<(), Cont
         Ok(())
     } else {
         refuse("the request was inherited through a fork")
+    }
+}
+
+/// After its time a request can only be ended: denied, as expired.
+fn check_time(request: &Approval, recorded: &LogRecord) -> Result<(), ControllerError> {
+    let expires = recorded.notes.get(EXPIRES_NOTE).and_then(|note| parse_rfc3339(note));
+    let decision = &request.decision;
+    let by_expiry = decision.identity.as_ref().is_some_and(|by| by.principal == EXPIRY_PRINCIPAL);
+    match expires {
+        Some(at) if at <= request.clock.now() && (decision.approved || !by_expiry) => {
+            refuse("the request has expired; a resume records that and goes on")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@ mod decide;
 mod inspect;
 mod scan;
 
-pub use decide::{Approval, approve};
+pub use decide::{Approval, EXPIRY_PRINCIPAL, approve};
 pub use inspect::{ApprovalState, inspect_approval};
 
 pub(crate) use decide::decision_event;

@@ -16,8 +16,8 @@ use crate::approval::Binding;
 use crate::controller::ApprovedRetry;
 use crate::machine::{Decided, Redriven, ToolStep, carries_receipt};
 use crate::recorded::{
-    EXPIRES_NOTE, EffectNotes, FAILED_NOTE, RESTARTED_NOTE, STARTED_NOTE, expiry_text,
-    normalise_result,
+    EXPIRES_NOTE, EffectNotes, FAILED_NOTE, RESTARTED_NOTE, RETRIES_MAX, RETRY_NOTE, STARTED_NOTE,
+    expiry_text, normalise_result,
 };
 use crate::run;
 
@@ -67,8 +67,13 @@ impl Inner {
     ) -> Result<ToolResult> {
         let intent = self.means.tag.event(EventBody::ToolCall(Some(intent)));
         let seq = guarded.record(intent.into()).await?.seq;
-        let executor = self.executor()?;
-        self.execute(guarded, &executor, seq, call).await
+        let notes = EffectNotes::default();
+        let Ok(executor) = self.executor(&call.tool) else {
+            // Whoever resumes with the tool may start it: nobody has.
+            guarded.allow_start(seq, &notes).await?;
+            return Err(SinkError::MissingToolExecutor);
+        };
+        self.execute(guarded, &executor, (seq, &notes), call).await
     }
 
     /// An intent whose result is missing: the tool is run under the recorded
@@ -78,30 +83,35 @@ impl Inner {
         guarded: &mut Guarded,
         redriven: Redriven,
     ) -> Result<ToolResult> {
-        let executor = self.executor()?;
         let Redriven { seq, call, notes } = redriven;
+        let executor = self.executor(&call.tool)?;
         if !executor.is_repeatable(&call.tool) {
             self.use_allowance(guarded, seq, &notes).await?;
         }
-        self.execute(guarded, &executor, seq, &call).await
+        self.execute(guarded, &executor, (seq, &notes), &call).await
     }
 
-    fn executor(&self) -> Result<Arc<dyn ToolExecutor>> {
-        self.means.tools.clone().ok_or(SinkError::MissingToolExecutor)
+    /// The executor, if it has the tool.
+    fn executor(&self, tool: &str) -> Result<Arc<dyn ToolExecutor>> {
+        let executor = self.means.tools.clone().filter(|executor| executor.offers(tool));
+        executor.ok_or(SinkError::MissingToolExecutor)
     }
 
     async fn execute(
         self: &Arc<Self>,
         guarded: &mut Guarded,
         executor: &Arc<dyn ToolExecutor>,
-        seq: Seq,
+        (seq, notes): (Seq, &EffectNotes),
         call: &ToolCall,
     ) -> Result<ToolResult> {
         let mut result = match self.reply(executor, call).await? {
             Ok(result) => result,
             Err(error) => {
                 // A report may come next, and must not be taken for its result.
-                guarded.note_failure(seq).await?;
+                match error.outcome {
+                    Outcome::NotApplied => guarded.allow_start(seq, notes).await?,
+                    _ => guarded.note_failure(seq).await?,
+                }
                 return Err(SinkError::failed(Arc::new(error)));
             }
         };
@@ -203,7 +213,7 @@ impl Inner {
         if self.means.session.is_none() {
             return Err(SinkError::MissingSessionUid);
         }
-        let executor = self.executor()?;
+        let executor = self.executor(&decided.call.tool)?;
         if self.means.approved_retry == ApprovedRetry::Always {
             return Ok(executor);
         }
@@ -231,6 +241,15 @@ impl Inner {
 }
 
 impl Guarded {
+    /// Notes that one more start is allowed, since it is known that nothing came
+    /// of the last one.
+    async fn allow_start(&mut self, seq: Seq, notes: &EffectNotes) -> Result<()> {
+        if notes.retries >= RETRIES_MAX {
+            return self.note_failure(seq).await;
+        }
+        self.annotate(seq, &format!("{RETRY_NOTE}{}", notes.retries + 1)).await
+    }
+
     /// Notes that a call failed; once is enough.
     async fn note_failure(&mut self, seq: Seq) -> Result<()> {
         match self.writer()?.annotate(seq, FAILED_NOTE).await {

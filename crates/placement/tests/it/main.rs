@@ -292,6 +292,10 @@ impl ToolExecutor for Unrepeatable {
     fn is_repeatable(&self, _: &str) -> bool {
         false
     }
+
+    fn offers(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// The journal alone says that a call's outcome is unknown: no compute is brought back for that.

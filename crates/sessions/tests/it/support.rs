@@ -121,6 +121,10 @@ impl ToolExecutor for Tools {
     fn is_repeatable(&self, _tool: &str) -> bool {
         self.repeatable.load(Ordering::Relaxed)
     }
+
+    fn offers(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// Runs the harness in process and writes down what it is asked.

@@ -95,6 +95,10 @@ impl ToolExecutor for SimTools {
     fn is_repeatable(&self, tool: &str) -> bool {
         is_declared(tool)
     }
+
+    fn offers(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// A provider as one host reaches it.

@@ -95,6 +95,10 @@ impl ToolExecutor for FileTools {
     fn is_repeatable(&self, tool: &str) -> bool {
         tool == "search"
     }
+
+    fn offers(&self, _: &str) -> bool {
+        true
+    }
 }
 
 fn caller() -> Caller {

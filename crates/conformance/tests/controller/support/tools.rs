@@ -21,6 +21,8 @@ pub(crate) struct TestTools {
     /// Keys whose effect happened: a declared tool's happens once.
     ledger: Mutex<Vec<(SessionUid, String)>>,
     repeatable: Mutex<BTreeSet<String>>,
+    /// Names of tools that it does not have.
+    missing: Mutex<BTreeSet<String>>,
     /// Names that the declaration was asked for.
     consulted: Mutex<Vec<String>>,
     failures_left: Mutex<usize>,
@@ -41,6 +43,15 @@ impl TestTools {
     /// Declares a tool repeatable.
     pub(crate) fn declare(&self, tool: &str) {
         lock(&self.repeatable).insert(tool.to_owned());
+    }
+
+    /// It does not have this tool; or has it again.
+    pub(crate) fn lack(&self, tool: &str, lacks: bool) {
+        let mut missing = lock(&self.missing);
+        match lacks {
+            true => missing.insert(tool.to_owned()),
+            false => missing.remove(tool),
+        };
     }
 
     /// The next `count` calls fail, before their effect.
@@ -137,5 +148,9 @@ impl ToolExecutor for TestTools {
     fn is_repeatable(&self, tool: &str) -> bool {
         lock(&self.consulted).push(tool.to_owned());
         lock(&self.repeatable).contains(tool)
+    }
+
+    fn offers(&self, tool: &str) -> bool {
+        !lock(&self.missing).contains(tool)
     }
 }
