@@ -189,25 +189,70 @@ fn normalise_parts(parts: &mut [Part]) {
 
 /// The event as a reader will get it, so that live and replay see the same.
 ///
-/// Only free-form numbers can differ (minus zero), so plain text is not decoded.
+/// Only free-form numbers can differ (minus zero): what has none is not decoded.
 pub(crate) fn recorded_form(canonical: &Bytes, event: Event) -> Result<Event, LogError> {
-    let plain = match &event.body {
+    let same = match &event.body {
         EventBody::Input(Some(message)) | EventBody::Output(Some(message)) => {
-            message.parts.iter().all(|part| matches!(part, Part::Text(_) | Part::Empty))
+            are_texts(&message.parts)
         }
-        EventBody::ToolCall(_) | EventBody::ToolResult(_) => false,
+        EventBody::ToolCall(Some(call)) => call.args.as_ref().is_none_or(has_no_minus_zero),
+        EventBody::ToolResult(Some(result)) => {
+            are_texts(&result.content) && result.output.as_ref().is_none_or(has_no_minus_zero)
+        }
         _ => true,
     };
-    if plain {
+    if same {
         return Ok(event);
     }
     reader::event_from_bytes(canonical)
         .map_err(|error| LogError::Corrupt { what: format!("just written: {error}") })
 }
 
+fn are_texts(parts: &[Part]) -> bool {
+    parts.iter().all(|part| matches!(part, Part::Text(_) | Part::Empty))
+}
+
+fn has_no_minus_zero(object: &JsonObject) -> bool {
+    fn has_none(value: &Json) -> bool {
+        match value {
+            Json::Number(number) => *number != 0.0 || number.is_sign_positive(),
+            Json::Array(values) => values.iter().all(has_none),
+            Json::Object(members) => members.values().all(has_none),
+            Json::Null | Json::Bool(_) | Json::String(_) => true,
+        }
+    }
+    object.values().all(has_none)
+}
+
 #[cfg(test)]
 mod tests {
+    use mainspring_api::{ToolCall, ToolResult};
+    use mainspring_eventlog::canonical;
+
     use super::*;
+
+    #[test]
+    fn the_recorded_form_is_what_a_reader_gets() {
+        let numbers = [0.0, -0.0, 1.0, -1.5, 1e21, 5e-324, 9_007_199_254_740_993.0];
+        let values = numbers.map(Json::Number).into_iter();
+        let values = values.chain([Json::Null, Json::Bool(true), Json::String("-0".to_owned())]);
+        for value in values {
+            let object = |value: Json| JsonObject::from([("a".to_owned(), value)]);
+            let nested = Json::Array(vec![Json::Object(object(value.clone()))]);
+            for args in [None, Some(JsonObject::new()), Some(object(value)), Some(object(nested))] {
+                let call = ToolCall { id: "c".to_owned(), args, ..ToolCall::default() };
+                let result = ToolResult { output: call.args.clone(), ..ToolResult::default() };
+                for body in [EventBody::ToolCall(Some(call)), EventBody::ToolResult(Some(result))] {
+                    let event = Event::of(body);
+                    let canonical = Bytes::from(canonical::event_bytes(&event).unwrap());
+                    let read = reader::event_from_bytes(&canonical).unwrap();
+                    let form = recorded_form(&canonical, event).unwrap();
+                    // Equality takes both zeros for one.
+                    assert_eq!(format!("{form:?}"), format!("{read:?}"));
+                }
+            }
+        }
+    }
 
     #[test]
     fn usage_notes_read_back() {

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use mainspring_bench::{Line, Report, Target, Unit, percentile};
-use mainspring_eventlog::{Batch, EventLog};
-
-use crate::Plan;
 use mainspring_bench::run::peer::{Bare, Peer, Txn};
 use mainspring_bench::run::store::Store;
 use mainspring_bench::run::twin::Twin;
 use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
+use mainspring_bench::{Line, Report, Target, Unit, percentile};
+use mainspring_eventlog::{Batch, EventLog};
+
+use crate::Plan;
 
 const ROW: &str = "append";
 

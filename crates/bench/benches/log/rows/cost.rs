@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use mainspring_api::{Event, Hash, Head, Seq};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
 use mainspring_bench::{Line, Report, Target, Unit, percentile};
 use mainspring_eventlog::{
     Batch, EventLog, LogError, SessionView, canonical, record_bytes, record_hash,
@@ -14,8 +16,6 @@ use mainspring_eventlog::{
 use sha2::{Digest as _, Sha256};
 
 use crate::Plan;
-use mainspring_bench::run::store::Store;
-use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
 
 const ROW: &str = "cost of a record";
 const CHECKS: &str = "checks";

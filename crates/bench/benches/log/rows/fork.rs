@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use mainspring_api::{Event, EventBody, Head, Lifecycle, LifecycleKind, Seq, SessionUid};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::twin::{Tap, Twin};
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
 use mainspring_bench::{Line, Report, Target, Unit};
 use mainspring_eventlog::{EventLog, Level, NewSession, ReadLimit};
 
 use crate::Plan;
-use mainspring_bench::run::store::Store;
-use mainspring_bench::run::twin::{Tap, Twin};
-use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, fresh_id, now};
 
 const ROW: &str = "fork";
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
-use mainspring_bench::{Line, Report, Target, Unit};
-use mainspring_eventlog::EventLog;
-
-use crate::Plan;
 use mainspring_bench::run::peer::{Bare, Peer, Txn};
 use mainspring_bench::run::store::Store;
 use mainspring_bench::run::twin::Twin;
 use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
+use mainspring_bench::{Line, Report, Target, Unit};
+use mainspring_eventlog::EventLog;
+
+use crate::Plan;
 
 const ROW: &str = "64 callers";
 const CALLERS: usize = 64;

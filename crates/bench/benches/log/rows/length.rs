@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use mainspring_bench::run::peer::{Bare, Txn};
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::twin::Twin;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
 use mainspring_bench::{Report, Target, percentile, show_lengths};
 use mainspring_eventlog::EventLog;
 use tempfile::TempDir;
 
 use crate::Plan;
-use mainspring_bench::run::peer::{Bare, Txn};
-use mainspring_bench::run::store::Store;
-use mainspring_bench::run::twin::Twin;
-use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
 
 const ROW: &str = "length";
 

@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use mainspring_bench::run::floor;
+use mainspring_bench::run::store::Store;
+use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer};
 use mainspring_bench::{Line, Report, Target, Unit};
 use mainspring_eventlog::{EventLog, Level, ListQuery};
 
 use crate::Plan;
 use crate::rows::scan;
-use mainspring_bench::run::floor;
-use mainspring_bench::run::store::Store;
-use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer};
 
 const ROW: &str = "memory";
 

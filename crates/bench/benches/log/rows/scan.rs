@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use mainspring_api::{Seq, SessionUid};
-use mainspring_bench::{Line, Report, Unit};
-use mainspring_eventlog::{EventLog, Level, ReadLimit};
-
-use crate::Plan;
 use mainspring_bench::run::peer::Peer;
 use mainspring_bench::run::store::Store;
 use mainspring_bench::run::twin::Twin;
 use mainspring_bench::run::workload::{EVENT_BYTES, Events, Writer, now};
+use mainspring_bench::{Line, Report, Unit};
+use mainspring_eventlog::{EventLog, Level, ReadLimit};
+
+use crate::Plan;
 
 const ROW: &str = "scan";
 
