@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use mainspring_api::{
-    ApprovalResult, Classify as _, EventBody, ExecutionId, Head, OsEntropy, Part, Resolution,
-    ResultCode, ToolResult,
+    ApprovalResult, Classify as _, EventBody, ExecutionId, Head, OsEntropy, Outcome, Part,
+    Resolution, ResultCode, ToolError, ToolResult,
 };
 use mainspring_controller::{
     ApprovedRetry, Controller, ControllerError, Options, Resolving, resolve,
@@ -12,7 +12,9 @@ use mainspring_controller::{
 use mainspring_testkit::sample;
 
 use crate::support::raw::{self, execution};
-use crate::support::{Answers, Fixture, Placed, Probe, driven, gated, mediated, refused};
+use crate::support::{
+    Answers, Fixture, Placed, Probe, TestTools, driven, gated, mediated, refused,
+};
 
 fn request(session: &Fixture, call: &str, resolution: Resolution) -> Resolving {
     Resolving {
@@ -197,11 +199,13 @@ async fn resolve_a_retry_is_one_start(session: Fixture) {
     }
 }
 
-/// A retry whose executor fails has been made; for an approved call the failure is the receipt.
+/// A retry whose executor fails, and may have done its work, has been made.
 async fn resolve_a_failed_retry_is_used_up(session: Fixture) {
     let (session, probe, _) = unknown(&session, Unknown::Ungated).await;
     resolving(&session, "c1", Resolution::Retry).await.unwrap();
-    session.executor().fail(1);
+    session.executor().respond(|_| async move {
+        Err(ToolError { outcome: Outcome::Unknown, ..TestTools::failure() })
+    });
     let resumed = strict(&session).await.resume(&probe.harness, None).await;
     assert_eq!(resumed.result.unwrap_err().code(), "tool_failed");
     assert_eq!(session.kinds().await, "ES IN TC ERR");
