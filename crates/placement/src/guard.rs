@@ -176,6 +176,12 @@ impl Guard {
         self.state().entries.get(session).map(|entry| entry.operation)
     }
 
+    /// The execution that the session's lease drives, once it is known.
+    #[must_use]
+    pub fn driven(&self, session: &SessionUid) -> Option<ExecutionId> {
+        self.state().entries.get(session)?.turn.as_ref()?.execution.clone()
+    }
+
     /// Sessions whose lease is held.
     #[must_use]
     pub fn len(&self) -> usize {

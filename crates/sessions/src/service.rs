@@ -189,11 +189,17 @@ impl Inner {
         Journal::new(Arc::clone(&self.options.log), session.clone())
     }
 
-    /// The session as its users see it: one that is driven here is running.
+    /// The session as its users see it: one that is driven here is running,
+    /// until its turn has ended.
     pub(crate) fn seen(&self, row: SessionRow) -> Session {
-        let uid = row.session.uid.clone();
+        let uid = &row.session.uid;
+        let driven = matches!(self.guard.held_for(uid), Some(Operation::Exec | Operation::Resume));
+        let ended = row.view.latest.as_ref().filter(|latest| latest.end.is_some());
+        // Its lease goes a moment after its end.
+        let is_over =
+            ended.is_some_and(|latest| self.guard.driven(uid).as_ref() == Some(&latest.id));
         let mut session = convert::session(row);
-        if matches!(self.guard.held_for(&uid), Some(Operation::Exec | Operation::Resume)) {
+        if driven && !is_over {
             session.exec_state = ExecState::Running;
         }
         session

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mainspring_api::{
-    ApprovalPolicy, CreateRequest, Decision, EventBody, ExecRequest, ExecState, IdentityRef,
-    LogRecord, PendingApproval, ResumeRequest, SessionUid, Sessions as _, async_trait,
+    ApprovalPolicy, Condition, CreateRequest, Decision, EventBody, ExecRequest, ExecState,
+    IdentityRef, LogRecord, PendingApproval, ResumeRequest, SessionUid, Sessions as _, async_trait,
 };
 use mainspring_sessions::Service;
 
@@ -117,6 +117,29 @@ async fn an_expiry_that_comes_late_does_nothing() {
     assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND AR", "nobody resumed it");
     assert_eq!(service.resumed(&session).await.last().exec_state, ExecState::Completed);
     assert_eq!(world.tools.done(), ["key-c1"]);
+}
+
+/// A host that keeps no timers, as an embedded command: after its time a request
+/// cannot be decided any more, and whoever goes on with the session ends it.
+#[tokio::test(start_paused = true)]
+async fn an_expired_request_cannot_be_approved() {
+    let world = World { ttl: Some(HOUR), ..World::new() };
+    let first = world.service();
+    let (session, approval) = first.parked("").await;
+    drop(first);
+    tokio::time::sleep(2 * HOUR).await;
+    let second = World { ttl: None, ..world.clone() }.service();
+    for approved in [true, false] {
+        let refused = second.decided(&session, &approval, approved).await.unwrap_err();
+        assert_eq!(refused.condition(), Condition::InvalidApprovalDecision);
+        assert!(refused.to_string().contains("expired"), "{refused}");
+    }
+    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND");
+    let request = ResumeRequest { session: session.clone(), approval_ttl: None };
+    let resumed = shown(second.resume(&caller(), request).await).await;
+    assert_eq!(resumed.last().exec_state, ExecState::Completed);
+    assert!(world.journal(&session).await.starts_with("ES IN TC AQ SUSPEND AR TR "));
+    assert!(world.tools.started().is_empty(), "it was not run");
 }
 
 /// What parked before this host started expires too, in every project.
