@@ -347,6 +347,11 @@ impl Machine {
         }
     }
 
+    /// The run was given up: what is called from now on is too late.
+    pub(crate) fn refuse_late(&mut self) {
+        self.closed = true;
+    }
+
     /// The run has returned: every later call is refused.
     pub(crate) fn close(&mut self) -> Closing {
         self.closed = true;

@@ -136,8 +136,11 @@ impl RunSink {
                 Poll::Ready(guarded) => guarded,
                 Poll::Pending => turn.await,
             };
-            if let Some(stop) = inner.means.stop.get() {
-                guarded.machine.latch(stop);
+            match (inner.means.stop.get(), inner.abandon.get()) {
+                (Some(stop), _) => guarded.machine.latch(stop),
+                // What waited behind the call that was given up comes too late.
+                (None, Some(())) => guarded.machine.refuse_late(),
+                (None, None) => {}
             }
             guarded.refill().await;
             effect(inner, guarded).await
