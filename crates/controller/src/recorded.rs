@@ -18,9 +18,13 @@ pub const EXPIRES_NOTE: &str = "expires";
 /// Note beside an approved gated call: its executor was started.
 pub(crate) const STARTED_NOTE: &str = "started";
 
-/// Note beside a tool call: its executor failed, and the harness was told. What
-/// follows is then no result of it.
+/// Note beside a tool call: its executor failed, gave a reply that is none, or
+/// was not there, and the harness was told. What follows is then no result of it.
 pub(crate) const FAILED_NOTE: &str = "failed";
+
+/// Note beside a result that a harness reported under the id of a call which it
+/// had made here. After a failed call it is a report and no result of the call.
+pub(crate) const REPORTED_NOTE: &str = "reported";
 
 /// Note beside a tool call, with a number: a person allows one more start.
 pub(crate) const RETRY_NOTE: &str = "retry.";
@@ -48,6 +52,8 @@ pub(crate) struct EffectNotes {
     pub(crate) started: bool,
     /// Whether its executor failed.
     pub(crate) failed: bool,
+    /// Whether a result is a report under the id of a call made here.
+    pub(crate) reported: bool,
     /// Starts that people allowed.
     pub(crate) retries: u32,
     /// Starts that were made under those.
@@ -64,6 +70,7 @@ impl EffectNotes {
             usage: notes.get(USAGE_NOTE).and_then(|note| read_usage(note)),
             started: notes.contains_key(STARTED_NOTE),
             failed: notes.contains_key(FAILED_NOTE),
+            reported: notes.contains_key(REPORTED_NOTE),
             retries: count(RETRY_NOTE),
             restarted: count(RESTARTED_NOTE),
         }

@@ -313,6 +313,11 @@ impl Machine {
         })
     }
 
+    /// Whether a tool was called under this id.
+    pub(crate) fn has_called(&self, id: &str) -> bool {
+        self.calls.contains_key(id)
+    }
+
     pub(crate) fn usage(&mut self, usage: &Usage) -> Result<Step> {
         self.admit()?;
         if self.facts.legacy && (self.beyond == Beyond::Nowhere || !self.recorded.is_empty()) {

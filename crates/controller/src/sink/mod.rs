@@ -19,6 +19,7 @@ use tokio::task::unconstrained;
 
 use crate::controller::{ApprovedRetry, Counters};
 use crate::machine::{Closing, Machine, Step};
+use crate::recorded::REPORTED_NOTE;
 use crate::run::TurnStop;
 use crate::tape::Tape;
 use crate::writer::{Tag, Writer};
@@ -179,8 +180,13 @@ impl EventSink for RunSink {
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {
         self.whole(|inner, mut guarded| async move {
             if guarded.machine.report(&result)? == Step::Record {
+                let called = guarded.machine.has_called(&result.id);
                 let body = EventBody::ToolResult(Some(result));
-                guarded.record(inner.means.tag.event(body).into()).await?;
+                let mut record = NewRecord::from(inner.means.tag.event(body));
+                if called {
+                    record.notes.insert(REPORTED_NOTE.to_owned(), "1".to_owned());
+                }
+                guarded.record(record).await?;
             }
             Ok(())
         })
@@ -254,9 +260,17 @@ impl Guarded {
         self.writer.as_mut().ok_or(SinkError::Closed)
     }
 
+    /// Records what nothing in the journal announces. A harness that handled
+    /// its refusal could not be replayed, so the turn fails with what has no
+    /// recorded form.
     async fn record(&mut self, record: NewRecord) -> Result<LogRecord, SinkError> {
-        let written = self.writer()?.append_one(record).await;
-        written.map_err(refused)
+        match self.writer()?.append_one(record).await {
+            Ok(written) => Ok(written),
+            Err(error @ (LogError::TooLarge { .. } | LogError::Unrecordable(_))) => {
+                self.machine.fail(refused(error))
+            }
+            Err(error) => Err(refused(error)),
+        }
     }
 }
 

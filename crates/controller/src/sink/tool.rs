@@ -19,6 +19,7 @@ use crate::recorded::{
     EXPIRES_NOTE, EffectNotes, FAILED_NOTE, RESTARTED_NOTE, STARTED_NOTE, expiry_text,
     normalise_result,
 };
+use crate::resolve::is_repeatable;
 use crate::run;
 
 type Result<T> = std::result::Result<T, SinkError>;
@@ -67,7 +68,7 @@ impl Inner {
     ) -> Result<ToolResult> {
         let intent = self.means.tag.event(EventBody::ToolCall(Some(intent)));
         let seq = guarded.record(intent.into()).await?.seq;
-        let executor = self.executor()?;
+        let executor = self.executor_or_note(guarded, seq).await?;
         self.execute(guarded, &executor, seq, call).await
     }
 
@@ -78,9 +79,9 @@ impl Inner {
         guarded: &mut Guarded,
         redriven: Redriven,
     ) -> Result<ToolResult> {
-        let executor = self.executor()?;
         let Redriven { seq, call, notes } = redriven;
-        if !executor.is_repeatable(&call.tool) {
+        let executor = self.executor_or_note(guarded, seq).await?;
+        if !is_repeatable(&*executor, &call.tool) {
             self.use_allowance(guarded, seq, &notes).await?;
         }
         self.execute(guarded, &executor, seq, &call).await
@@ -88,6 +89,21 @@ impl Inner {
 
     fn executor(&self) -> Result<Arc<dyn ToolExecutor>> {
         self.means.tools.clone().ok_or(SinkError::MissingToolExecutor)
+    }
+
+    /// As [`Inner::executor`], for an ungated intent that is recorded.
+    async fn executor_or_note(
+        &self,
+        guarded: &mut Guarded,
+        seq: Seq,
+    ) -> Result<Arc<dyn ToolExecutor>> {
+        match self.executor() {
+            Ok(executor) => Ok(executor),
+            Err(error) => {
+                guarded.note_failure(seq).await?;
+                Err(error)
+            }
+        }
     }
 
     async fn execute(
@@ -107,6 +123,7 @@ impl Inner {
         };
         self.means.counters.count_tool();
         if carries_receipt(&result) {
+            guarded.note_failure(seq).await?;
             return Err(SinkError::ApprovalReceiptReport);
         }
         result.id.clone_from(&call.id);
@@ -209,7 +226,7 @@ impl Inner {
         }
         if !decided.notes.started {
             guarded.annotate(decided.seq, STARTED_NOTE).await?;
-        } else if !executor.is_repeatable(&decided.call.tool) {
+        } else if !is_repeatable(&*executor, &decided.call.tool) {
             self.use_allowance(guarded, decided.seq, &decided.notes).await?;
         }
         Ok(executor)
