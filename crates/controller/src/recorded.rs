@@ -18,9 +18,13 @@ pub const EXPIRES_NOTE: &str = "expires";
 /// Note beside an approved gated call: its executor was started.
 pub(crate) const STARTED_NOTE: &str = "started";
 
-/// Note beside a tool call: its executor failed, and the harness was told. What
-/// follows is then no result of it.
+/// Note beside a tool call: its executor failed, gave a reply that is none, or
+/// was not there, and the harness was told. What follows is then no result of it.
 pub(crate) const FAILED_NOTE: &str = "failed";
+
+/// Note beside a result that a harness reported under the id of a call which it
+/// had made here. After a failed call it is a report and no result of the call.
+pub(crate) const REPORTED_NOTE: &str = "reported";
 
 /// Note beside a tool call, with a number: one more start is allowed, by a
 /// person, or because it is known that nothing came of the one before.
@@ -49,6 +53,8 @@ pub(crate) struct EffectNotes {
     pub(crate) started: bool,
     /// Whether its executor failed.
     pub(crate) failed: bool,
+    /// Whether a result is a report under the id of a call made here.
+    pub(crate) reported: bool,
     /// Starts that were allowed.
     pub(crate) retries: u32,
     /// Starts that were made under those.
@@ -66,6 +72,7 @@ impl EffectNotes {
             started: notes.contains_key(STARTED_NOTE),
             // Who may be started once more has failed, too.
             failed: notes.contains_key(FAILED_NOTE) || count(RETRY_NOTE) > 0,
+            reported: notes.contains_key(REPORTED_NOTE),
             retries: count(RETRY_NOTE),
             restarted: count(RESTARTED_NOTE),
         }

@@ -1,10 +1,11 @@
 //! A person's word on a tool call whose outcome nobody knows.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use mainspring_api::{
     AppendId, Entropy, EventBody, ExecutionId, Fence, Head, Part, Resolution, ResultCode, Seq,
-    ToolResult, random_hex,
+    ToolExecutor, ToolResult, random_hex,
 };
 use mainspring_eventlog::{ExecutionView, Holder, SessionRow};
 
@@ -182,6 +183,16 @@ async fn allow_retry(
     let value = random_hex(&*request.entropy, 8);
     settle(|| log.annotate(uid, call.seq, fence, &key, &value)).await?;
     Ok(row.view.head)
+}
+
+/// What the executor declares of a tool; one that panics declares nothing.
+pub(crate) fn is_repeatable(executor: &dyn ToolExecutor, tool: &str) -> bool {
+    catch_unwind(AssertUnwindSafe(|| executor.is_repeatable(tool))).unwrap_or(false)
+}
+
+/// Whether the executor has a tool; one that panics has none.
+pub(crate) fn offers(executor: &dyn ToolExecutor, tool: &str) -> bool {
+    catch_unwind(AssertUnwindSafe(|| executor.offers(tool))).unwrap_or(false)
 }
 
 /// Whether a call's outcome is unknown, so that a resume must not go on by itself.

@@ -15,7 +15,7 @@ use crate::execution::{self, check_evidence, check_inputs, refuse_inherited_inte
 use crate::legacy;
 use crate::machine::{Beyond, Facts, Machine};
 use crate::recorded::{EXPIRES_NOTE, EffectNotes, expiry_text};
-use crate::resolve::is_unknown;
+use crate::resolve::{is_repeatable, is_unknown};
 use crate::run;
 use crate::tape::Tape;
 use crate::writer::{Tag, Writer};
@@ -246,7 +246,7 @@ impl Controller {
             return Ok(());
         }
         let (call, notes) = self.recorded_call(seq).await?;
-        if !is_unknown(&notes, !gated || notes.started) || executor.is_repeatable(&call.tool) {
+        if !is_unknown(&notes, !gated || notes.started) || is_repeatable(&**executor, &call.tool) {
             return Ok(());
         }
         Err(ControllerError::UnansweredToolCall { seq, call_id: call.id })
@@ -275,7 +275,7 @@ impl Controller {
         let token = legacy::token(&self.journal, session, input).await?;
         let turn = legacy::turn(&self.journal, input, row.view.head.seq).await?;
         if let (Some(call), Some(executor)) = (&turn.unanswered, &self.options.tools)
-            && !executor.is_repeatable(&call.1.tool)
+            && !is_repeatable(&**executor, &call.1.tool)
         {
             let (seq, call) = call.clone();
             return Err(ControllerError::UnansweredToolCall { seq, call_id: call.id });

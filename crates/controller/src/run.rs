@@ -71,7 +71,7 @@ pub(crate) async fn run(
 ) -> Ran {
     let call = AssertUnwindSafe(harness.run(start, Arc::new(sink.clone()))).catch_unwind();
     let mut call = std::pin::pin!(call);
-    let until_deadline = async {
+    let until_deadline = || async {
         match bounds.deadline {
             Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,
@@ -85,24 +85,44 @@ pub(crate) async fn run(
             bounds.cancel.set(stop.reason());
             leave(call.as_mut(), &sink).await
         }
-        () = until_deadline => {
+        () = until_deadline() => {
             out_of_time = true;
             bounds.cancel.set(CancelReason::Timeout);
             sink.abandon();
             None
         }
     };
-    let (closing, writer) = sink.close().await;
+    // A harness may return while a call that it gave up on is still in flight:
+    // what bounds the turn bounds that call too.
+    let mut closing = std::pin::pin!(sink.close());
+    let (closing, writer) = tokio::select! {
+        biased;
+        closed = closing.as_mut() => closed,
+        _ = bounds.stop.wait() => {
+            match tokio::time::timeout(EFFECT_GRACE, closing.as_mut()).await {
+                Ok(closed) => closed,
+                Err(_) => {
+                    sink.abandon();
+                    closing.await
+                }
+            }
+        }
+        () = until_deadline() => {
+            out_of_time = true;
+            sink.abandon();
+            closing.await
+        }
+    };
     if ended.is_none() {
         // It was told; what it does while it leaves is refused.
         let _ = tokio::time::timeout(CANCEL_GRACE, call).await;
     }
     let result = match ended {
-        Some(Ok(result)) => result,
-        Some(Err(_panic)) => Err(HarnessError::failed("harness panicked")),
-        None if out_of_time => {
+        _ if out_of_time => {
             Err(HarnessError::Deadline { message: "the turn's deadline passed".to_owned() })
         }
+        Some(Ok(result)) => result,
+        Some(Err(_panic)) => Err(HarnessError::failed("harness panicked")),
         None => Err(HarnessError::failed("harness did not leave its stopped turn")),
     };
     Ran { result, closing, writer, out_of_time }

@@ -10,7 +10,7 @@ use mainspring_api::{
 use mainspring_eventlog::{Batch, LogError, NewRecord};
 
 use crate::journal::Journal;
-use crate::observer::Observer;
+use crate::observer::{Observer, tell};
 use crate::recorded::recorded_form;
 
 /// How often an operation with an unknown outcome is sent again to settle it.
@@ -65,7 +65,7 @@ impl Writer {
                 Ok(LogRecord { event, ..record })
             })
             .collect::<Result<Vec<_>, LogError>>()?;
-        written.iter().for_each(|record| self.observer.on_record(record));
+        written.iter().for_each(|record| tell(|| self.observer.on_record(record)));
         Ok(written)
     }
 

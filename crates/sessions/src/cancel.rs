@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_api::{
-    CancelReason, CancelRequest, Condition, EndState, Outcome, Session, SessionsError,
-};
+use mainspring_api::{CancelRequest, Condition, EndState, Outcome, Session, SessionsError};
 use mainspring_controller::{Cancellation, ControllerError, IgnoreAll, TurnStop};
 use mainspring_eventlog::SessionRow;
 use mainspring_placement::{Lease, Operation, PlacementError, Told};
@@ -44,7 +42,7 @@ impl Inner {
         let begun = Instant::now();
         loop {
             let row = self.find_active(session).await?;
-            if is_ended(&row, request, told)? {
+            if is_ended(&row, request)? {
                 return Ok(());
             }
             let busy = match self.lease(session, Operation::Cancel) {
@@ -79,9 +77,9 @@ impl Inner {
     }
 }
 
-/// Whether the turn has ended as it was asked to; refuses one that has ended
-/// otherwise, or that is not the session's latest.
-fn is_ended(row: &SessionRow, request: &CancelRequest, told: bool) -> Result<bool, SessionsError> {
+/// Whether the turn was ended by a cancellation, for whatever reason; refuses
+/// one that has ended otherwise, or that is not the session's latest.
+fn is_ended(row: &SessionRow, request: &CancelRequest) -> Result<bool, SessionsError> {
     let refuse = |what: String| {
         let error = PlacementError::Controller(ControllerError::Precondition(what));
         Err(placement_failed(error).on(&request.session))
@@ -99,11 +97,8 @@ fn is_ended(row: &SessionRow, request: &CancelRequest, told: bool) -> Result<boo
             Err(placement_failed(error.into()).on(&request.session))
         }
         None => Ok(false),
-        Some((_, Some(EndState::Canceled))) => Ok(true),
-        // What the host had to end has failed.
-        Some((_, Some(EndState::Failed))) if told && request.reason == CancelReason::Internal => {
-            Ok(true)
-        }
+        // What the host had to end has failed; nothing else leaves such an end.
+        Some((_, Some(EndState::Canceled | EndState::Failed))) => Ok(true),
         Some((seq, state)) => {
             let state = state.map_or("otherwise", EndState::name);
             refuse(format!("execution {execution} has ended at seq {seq}: {state}"))

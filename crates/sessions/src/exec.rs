@@ -235,13 +235,21 @@ impl Inner {
             };
             let waiting = row.as_ref().and_then(|row| row.as_ref().ok()).filter(|_| parked);
             let waiting = waiting.cloned();
-            let asked = feed.has_recorded();
+            let (asked, failed) = (feed.has_recorded(), result.is_err());
             // Free before the client learns of the end: its next call is not busy.
             drop(lease);
             report(&uid, &feed, result, row);
             match waiting {
                 Some(row) => inner.on_park(row, approval_ttl, asked).await,
                 None => inner.release_when_idle(&uid).await,
+            }
+            // A turn that failed beside its park has asked all the same.
+            if failed
+                && asked
+                && let Ok(row) = inner.find(&uid).await
+                && row.view.pending_gate().is_some()
+            {
+                inner.on_park(row, approval_ttl, asked).await;
             }
         });
     }

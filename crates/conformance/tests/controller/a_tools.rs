@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use mainspring_api::{
-    Classify as _, EventBody, Json, Mediation, ModelReply, ResultCode, ToolCall, ToolResult,
+    Classify as _, EventBody, HarnessError, Json, Mediation, ModelReply, ResultCode, SinkError,
+    ToolCall, ToolResult,
 };
 use mainspring_testkit::read_all;
 
@@ -139,6 +140,68 @@ async fn a09_executor_panics(session: Fixture) {
     assert_eq!(session.kinds().await, "ES IN TC ERR");
 }
 
+/// A report after a call without a result is none of it, whatever id it has and however the call failed.
+async fn a09_report_after_a_failed_call(session: Fixture) {
+    for id in ["r1", "c1"] {
+        for how in ["failed", "forged", "missing"] {
+            let mut session = Fixture::open(session.cell).await;
+            if how != "missing" {
+                session = session.with_tools();
+                let fails = usize::from(how == "failed");
+                session.executor().fail(fails);
+                session.executor().respond(|call| async move {
+                    Ok(ToolResult { approval_request_seq: 3, ..TestTools::answer(&call) })
+                });
+            }
+            let probe = Probe::new(move |_, sink| async move {
+                if let Ok(_) | Err(SinkError::Diverged(_)) =
+                    sink.tool_call(mediated("c1", "search")).await
+                {
+                    return Err(HarnessError::failed("the call has a result"));
+                }
+                sink.report(reported(id)).await?;
+                sink.output("done".to_owned()).await?;
+                Ok(())
+            });
+            let probe = session.place_agreed(probe).await;
+            session.exec(&probe, &["hello"]).await.unwrap();
+            assert_eq!(session.kinds().await, "ES IN TC TR OUT END", "{how}");
+            session.replay_check(&probe, 1, &["done"]).await;
+        }
+    }
+}
+
+/// What is too large to be recorded fails the turn, also if the harness goes on: it could not be replayed.
+async fn too_large_to_be_recorded(session: Fixture) {
+    for which in ["output", "call", "report"] {
+        let session = Fixture::open(session.cell).await.with_tools();
+        let large = "x".repeat(session.log.limits().event_bytes_max);
+        let probe = Probe::new(move |_, sink| {
+            let large = large.clone();
+            async move {
+                let refused = match which {
+                    "output" => sink.output(large).await.map(drop),
+                    "call" => {
+                        let args = Some([("n".to_owned(), large.as_str().into())].into());
+                        sink.tool_call(ToolCall { args, ..mediated("c1", "search") })
+                            .await
+                            .map(drop)
+                    }
+                    _ => sink.report(ToolResult { error: large, ..reported("c1") }).await,
+                };
+                assert_eq!(refused.unwrap_err().code(), "value_too_large");
+                let _ = sink.output("done".to_owned()).await;
+                Ok(())
+            }
+        });
+        let probe = session.place_agreed(probe).await;
+        let error = session.exec(&probe, &["hello"]).await.unwrap_err();
+        assert_eq!(error.code(), "value_too_large", "{which}: {error:?}");
+        assert_eq!(session.kinds().await, "ES IN ERR", "{which}");
+        assert_eq!(session.executor().calls(), 0);
+    }
+}
+
 /// The executor sees the arguments as the harness gave them, the journal holds their normal form.
 async fn a12_original_args(session: Fixture) {
     let session = session.with_tools();
@@ -238,6 +301,10 @@ matrix! {
         #[test] fn a12_original_args;
         #[test] fn b01_multi_effect_turn;
         #[test] fn a09_executor_error_handled;
+        #[test] fn a09_report_after_a_failed_call;
         #[test] fn a12_args_without_a_recorded_form;
+    }
+    in_process {
+        #[test] fn too_large_to_be_recorded;
     }
 }

@@ -3,13 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::maybe_done;
-use mainspring_api::{Classify as _, EventSink, HarnessError};
-use mainspring_controller::{ControllerError, Turn};
+use mainspring_api::{CancelReason, Classify as _, EventSink, HarnessError, Signal, ToolResult};
+use mainspring_controller::{Controller, ControllerError, Options, Turn, TurnStop};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use crate::support::raw::{description, reported, some_usage};
-use crate::support::{Fixture, Probe, TestModel, ask, turn};
+use crate::support::{
+    Fixture, Placed, Probe, TestModel, TestTools, ask, gated, mediated, parked, turn,
+};
 
 /// Polls a call once and drops it.
 async fn drop_half_way<T>(call: impl Future<Output = T>) {
@@ -214,10 +216,134 @@ async fn joined_failures_are_all_recorded(session: Fixture) {
     assert_eq!(description(&session.events().await[1]), "one; two");
 }
 
+/// A tool that answers late, and a harness that does not wait for that: each call has its own answer.
+async fn an_answer_that_nobody_waits_for_is_nobody_elses(session: Fixture) {
+    let session = session.with_tools();
+    let asked = Arc::new(Notify::new());
+    let in_tool = Arc::clone(&asked);
+    session.executor().respond(move |call| {
+        let asked = Arc::clone(&in_tool);
+        async move {
+            asked.notify_one();
+            for _ in 0..16 {
+                tokio::task::yield_now().await;
+            }
+            Ok(TestTools::answer(&call))
+        }
+    });
+    let probe = Probe::new(move |_, sink| {
+        let asked = Arc::clone(&asked);
+        async move {
+            tokio::select! {
+                biased;
+                _ = sink.tool_call(mediated("c1", "slow")) => {}
+                () = asked.notified() => {}
+            }
+            let result = sink.tool_call(mediated("c1", "other")).await?;
+            assert_eq!(
+                result,
+                ToolResult { id: "c1".to_owned(), ..TestTools::answer(&mediated("c1", "other")) }
+            );
+            ask(&*sink, "after").await?;
+            Ok(())
+        }
+    });
+    let probe = session.place(probe).await;
+    session.exec(&probe, &["hello"]).await.unwrap();
+    assert_eq!(session.kinds().await, "ES IN TC TR TC TR MC OUT END");
+}
+
+/// A request for approval that the harness does not wait for parks its turn all the same.
+async fn a_gate_that_nobody_waits_for_parks(session: Fixture) {
+    let session = session.with_tools();
+    let probe = Probe::new(|_, sink| async move {
+        drop_half_way(sink.tool_call(gated("c1", "pay"))).await;
+        sink.output("on".to_owned()).await?;
+        Ok(())
+    });
+    let probe = session.place(probe).await;
+    parked(session.exec(&probe, &["hello"]).await);
+    assert_eq!(session.kinds().await, "ES IN TC AQ");
+}
+
+/// Begins a call of a tool that never answers, gives it up, and returns.
+async fn gives_up(session: &Fixture) -> Placed {
+    let called = session.executor().hang();
+    let probe = Probe::new(move |_, sink| {
+        let called = Arc::clone(&called);
+        async move {
+            tokio::select! {
+                _ = sink.tool_call(mediated("c1", "slow")) => {}
+                () = called.notified() => {}
+            }
+            tokio::time::pause();
+            Ok(())
+        }
+    });
+    session.place(probe).await
+}
+
+/// The deadline of a turn also bounds a call that its harness gave up on before it returned.
+async fn a_deadline_after_the_run_returned(session: Fixture) {
+    let session = session.with_tools();
+    let probe = gives_up(&session).await;
+    let deadline = Some(Instant::now() + Duration::from_secs(30));
+    let error = session.exec_turn(&probe, Turn { deadline, ..turn(&["hello"]) }).await.unwrap_err();
+    tokio::time::resume();
+    assert!(matches!(error, ControllerError::DeadlineExceeded), "{error:?}");
+    assert_eq!(session.kinds().await, "ES IN TC ERR");
+}
+
+/// So does the host's word that the turn is to stop.
+async fn a_stop_after_the_run_returned(session: Fixture) {
+    let cancel = TurnStop::Cancel(CancelReason::User);
+    for (stop, journal) in [(cancel, "ES IN TC END"), (TurnStop::Interrupt, "ES IN TC")] {
+        let session = Fixture::open(session.cell).await.with_tools();
+        let probe = gives_up(&session).await;
+        let word = Signal::default();
+        let options = Options { stop: word.clone(), ..session.options() };
+        let controller = Controller::new(session.journal(), options).await.unwrap();
+        let running = controller.exec(&probe.harness, turn(&["hello"]));
+        let (ended, ()) = tokio::join!(running, async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            word.set(stop);
+        });
+        tokio::time::resume();
+        let error = ended.unwrap_err();
+        assert_eq!(matches!(error, ControllerError::Canceled(_)), stop == cancel, "{error:?}");
+        assert_eq!(session.kinds().await, journal);
+    }
+}
+
+/// Calls that wait behind the one that a deadline cut are not made.
+async fn a_deadline_cuts_what_waits_too(session: Fixture) {
+    let session = session.with_tools();
+    let called = session.executor().hang();
+    let probe = Probe::new(move |_, sink| {
+        let called = Arc::clone(&called);
+        async move {
+            let pausing = async {
+                called.notified().await;
+                tokio::time::pause();
+            };
+            let first = sink.tool_call(mediated("c1", "slow"));
+            let _ = tokio::join!(first, sink.tool_call(gated("c2", "pay")), pausing);
+            Ok(())
+        }
+    });
+    let probe = session.place(probe).await;
+    let deadline = Some(Instant::now() + Duration::from_secs(30));
+    let error = session.exec_turn(&probe, Turn { deadline, ..turn(&["hello"]) }).await.unwrap_err();
+    tokio::time::resume();
+    assert!(matches!(error, ControllerError::DeadlineExceeded), "{error:?}");
+    assert_eq!(session.kinds().await, "ES IN TC ERR");
+}
+
 mod on_threads {
     use super::{
-        a_dropped_turn_is_resumable, a_neglected_call_blocks_nobody, a_panic_fails_the_turn,
-        a_panicking_model_fails_the_call, a_swallowed_lost_fence_is_no_success,
+        a_dropped_turn_is_resumable, a_gate_that_nobody_waits_for_parks,
+        a_neglected_call_blocks_nobody, a_panic_fails_the_turn, a_panicking_model_fails_the_call,
+        a_swallowed_lost_fence_is_no_success, an_answer_that_nobody_waits_for_is_nobody_elses,
         dropped_calls_are_recorded_whole, dropped_last_calls_are_recorded_before_the_end,
         joined_failures_are_all_recorded,
     };
@@ -231,6 +357,8 @@ mod on_threads {
             #[test] fn a_dropped_turn_is_resumable;
             #[test] fn a_swallowed_lost_fence_is_no_success;
             #[test] fn joined_failures_are_all_recorded;
+            #[test] fn an_answer_that_nobody_waits_for_is_nobody_elses;
+            #[test] fn a_gate_that_nobody_waits_for_parks;
         }
         in_process {
             #[test] fn dropped_last_calls_are_recorded_before_the_end;
@@ -241,7 +369,8 @@ mod on_threads {
 
 mod on_one_thread {
     use super::{
-        a_deadline_during_a_call_leaves_a_resumable_turn,
+        a_deadline_after_the_run_returned, a_deadline_cuts_what_waits_too,
+        a_deadline_during_a_call_leaves_a_resumable_turn, a_stop_after_the_run_returned,
         an_effect_in_flight_at_the_end_is_complete_before_it,
     };
 
@@ -252,6 +381,9 @@ mod on_one_thread {
         }
         in_process {
             #[test] fn an_effect_in_flight_at_the_end_is_complete_before_it;
+            #[test] fn a_deadline_after_the_run_returned;
+            #[test] fn a_stop_after_the_run_returned;
+            #[test] fn a_deadline_cuts_what_waits_too;
         }
     }
 }

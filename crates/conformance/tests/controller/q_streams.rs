@@ -8,7 +8,7 @@ use mainspring_eventlog::{EventLog, Level};
 use mainspring_testkit::SeededEntropy;
 
 use crate::support::raw::{self, execution};
-use crate::support::{Fixture, Probe, TestModel, Told, turn};
+use crate::support::{Answers, Fixture, Probe, TestModel, Told, driven, gated, parked, turn};
 
 async fn canonical_turn(session: &Fixture) -> Vec<mainspring_api::Hash> {
     let echo = session.place(Probe::echo()).await;
@@ -152,6 +152,38 @@ async fn deltas_name_their_execution(session: Fixture) {
     assert_eq!(text, TestModel::echo(&session.model.asked()[0]).message.plain_text());
 }
 
+/// An observer that panics at each record changes nothing: a park parks, and a receipt is handed on.
+async fn an_observer_that_panics(session: Fixture) {
+    #[derive(Debug)]
+    struct Panics;
+    impl Observer for Panics {
+        fn on_record(&self, _: &LogRecord) {
+            panic!("the observer panicked");
+        }
+        fn on_delta(&self, _: Delta) {
+            panic!("the observer panicked");
+        }
+    }
+    session.model.stream_chunks();
+    let session = session.with_tools();
+    let answers = Answers::default();
+    let probe = Probe::handling([gated("c1", "pay")], &answers);
+    let probe = session.place(probe).await;
+    let options = Options { observer: Arc::new(Panics), ..session.options() };
+    let controller = Controller::new(session.journal(), options.clone()).await.unwrap();
+    let park = parked(controller.exec(&probe.harness, turn(&["hello"])).await);
+    assert_eq!(session.kinds().await, "ES IN TC AQ");
+    session.decide(&park, true, "").await.unwrap();
+    answers.take();
+    let controller = Controller::new(session.journal(), options.clone()).await.unwrap();
+    driven(controller.resume(&probe.harness, None).await);
+    assert_eq!(session.kinds().await, "ES IN TC AQ AR TR OUT END");
+    assert_eq!(answers.codes(), ["ok"]);
+    let echo = session.place(Probe::echo()).await;
+    let controller = Controller::new(session.journal(), options).await.unwrap();
+    controller.exec(&echo.harness, turn(&["a:b"])).await.unwrap();
+}
+
 matrix! {
     run:
     everywhere {
@@ -160,5 +192,8 @@ matrix! {
         #[test] fn q03_durable_first;
         #[test] fn q04_replay_is_silent;
         #[test] fn deltas_name_their_execution;
+    }
+    in_process {
+        #[test] fn an_observer_that_panics;
     }
 }

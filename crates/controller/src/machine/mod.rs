@@ -313,6 +313,11 @@ impl Machine {
         })
     }
 
+    /// Whether a tool was called under this id.
+    pub(crate) fn has_called(&self, id: &str) -> bool {
+        self.calls.contains_key(id)
+    }
+
     pub(crate) fn usage(&mut self, usage: &Usage) -> Result<Step> {
         self.admit()?;
         if self.facts.legacy && (self.beyond == Beyond::Nowhere || !self.recorded.is_empty()) {
@@ -345,6 +350,11 @@ impl Machine {
             }
             None => self.diverge(Divergence::at(seq, format!("{what} where {kind} is recorded"))),
         }
+    }
+
+    /// The run was given up: what is called from now on is too late.
+    pub(crate) fn refuse_late(&mut self) {
+        self.closed = true;
     }
 
     /// The run has returned: every later call is refused.

@@ -144,10 +144,12 @@ impl Machine {
     fn serve_call(&mut self, call: &ToolCall) -> Result<ToolStep> {
         let taken = self.take_call();
         match self.recorded.front() {
-            Some(Effect { seq, body: EventBody::ToolResult(result), .. }) => {
-                let seq = *seq;
+            Some(Effect { seq, body: EventBody::ToolResult(result), notes }) => {
+                let (seq, is_report) = (*seq, taken.notes.failed && notes.reported);
                 match result {
-                    Some(result) if result.id == call.id && !carries_receipt(result) => {
+                    Some(result)
+                        if result.id == call.id && !is_report && !carries_receipt(result) =>
+                    {
                         let result = result.clone();
                         self.recorded.pop_front();
                         Ok(ToolStep::Served(Box::new(result)))

@@ -21,6 +21,7 @@ use tokio::task::unconstrained;
 
 use crate::controller::{ApprovedRetry, Counters};
 use crate::machine::{Closing, Machine, Step};
+use crate::recorded::REPORTED_NOTE;
 use crate::run::TurnStop;
 use crate::tape::Tape;
 use crate::writer::{Tag, Writer};
@@ -178,8 +179,11 @@ impl RunSink {
                 Poll::Ready(guarded) => guarded,
                 Poll::Pending => turn.await,
             };
-            if let Some(stop) = inner.means.stop.get() {
-                guarded.machine.latch(stop);
+            match (inner.means.stop.get(), inner.abandon.get()) {
+                (Some(stop), _) => guarded.machine.latch(stop),
+                // What waited behind the call that was given up comes too late.
+                (None, Some(())) => guarded.machine.refuse_late(),
+                (None, None) => {}
             }
             guarded.refill().await;
             effect(inner, guarded).await
@@ -214,8 +218,13 @@ impl EventSink for RunSink {
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {
         self.begun_here(|inner, mut guarded| async move {
             if guarded.machine.report(&result)? == Step::Record {
+                let called = guarded.machine.has_called(&result.id);
                 let body = EventBody::ToolResult(Some(result));
-                guarded.record(inner.means.tag.event(body).into()).await?;
+                let mut record = NewRecord::from(inner.means.tag.event(body));
+                if called {
+                    record.notes.insert(REPORTED_NOTE.to_owned(), "1".to_owned());
+                }
+                guarded.record(record).await?;
             }
             Ok(())
         })
@@ -294,9 +303,17 @@ impl Guarded {
         self.writer.as_mut().ok_or(SinkError::Closed)
     }
 
+    /// Records what nothing in the journal announces. A harness that handled
+    /// its refusal could not be replayed, so the turn fails with what has no
+    /// recorded form.
     async fn record(&mut self, record: NewRecord) -> Result<LogRecord, SinkError> {
-        let written = self.writer()?.append_one(record).await;
-        written.map_err(refused)
+        match self.writer()?.append_one(record).await {
+            Ok(written) => Ok(written),
+            Err(error @ (LogError::TooLarge { .. } | LogError::Unrecordable(_))) => {
+                self.machine.fail(refused(error))
+            }
+            Err(error) => Err(refused(error)),
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use mainspring_api::{
 use mainspring_eventlog::{NewRecord, input_hash};
 use tokio::sync::OwnedMutexGuard;
 
-use super::{Guarded, Inner};
+use super::{Guarded, Inner, refused};
 use crate::machine::ModelStep;
-use crate::observer::Observer;
+use crate::observer::{Observer, tell};
 use crate::recorded::{USAGE_NOTE, normalise, usage_note};
 use crate::writer::Tag;
 
@@ -57,12 +57,13 @@ impl Inner {
             return Err(SinkError::Unsupported("a model call on replay"));
         };
         let delta = |chunk: &str, done| {
-            observer.on_delta(Delta {
+            let delta = Delta {
                 execution_id: self.means.tag.id().clone(),
                 part_index: 0,
                 chunk: chunk.to_owned(),
                 done,
-            });
+            };
+            tell(|| observer.on_delta(delta));
         };
         let reply = match model.streaming() {
             None => model.complete(request).await,
@@ -95,7 +96,8 @@ impl Guarded {
         if let Some(note) = usage_note(&reply) {
             record.notes.insert(USAGE_NOTE.to_owned(), note);
         }
-        let written = self.record(record).await?;
+        // Its intent says that it was asked for, so its refusal may be handled.
+        let written = self.writer()?.append_one(record).await.map_err(refused)?;
         match written.event.body {
             EventBody::Output(Some(message)) => Ok(ModelReply { message, usage: reply.usage }),
             _ => unreachable!("an output reads back as an output"),

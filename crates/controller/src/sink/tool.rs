@@ -19,6 +19,7 @@ use crate::recorded::{
     EXPIRES_NOTE, EffectNotes, FAILED_NOTE, RESTARTED_NOTE, RETRIES_MAX, RETRY_NOTE, STARTED_NOTE,
     expiry_text, normalise_result,
 };
+use crate::resolve::{is_repeatable, offers};
 use crate::run;
 
 type Result<T> = std::result::Result<T, SinkError>;
@@ -84,8 +85,14 @@ impl Inner {
         redriven: Redriven,
     ) -> Result<ToolResult> {
         let Redriven { seq, call, notes } = redriven;
-        let executor = self.executor(&call.tool)?;
-        if !executor.is_repeatable(&call.tool) {
+        let executor = match self.executor(&call.tool) {
+            Ok(executor) => executor,
+            Err(error) => {
+                guarded.note_failure(seq).await?;
+                return Err(error);
+            }
+        };
+        if !is_repeatable(&*executor, &call.tool) {
             self.use_allowance(guarded, seq, &notes).await?;
         }
         self.execute(guarded, &executor, (seq, &notes), &call).await
@@ -93,7 +100,7 @@ impl Inner {
 
     /// The executor, if it has the tool.
     fn executor(&self, tool: &str) -> Result<Arc<dyn ToolExecutor>> {
-        let executor = self.means.tools.clone().filter(|executor| executor.offers(tool));
+        let executor = self.means.tools.clone().filter(|executor| offers(&**executor, tool));
         executor.ok_or(SinkError::MissingToolExecutor)
     }
 
@@ -117,6 +124,7 @@ impl Inner {
         };
         self.means.counters.count_tool();
         if carries_receipt(&result) {
+            guarded.note_failure(seq).await?;
             return Err(SinkError::ApprovalReceiptReport);
         }
         result.id.clone_from(&call.id);
@@ -219,7 +227,7 @@ impl Inner {
         }
         if !decided.notes.started {
             guarded.annotate(decided.seq, STARTED_NOTE).await?;
-        } else if !executor.is_repeatable(&decided.call.tool) {
+        } else if !is_repeatable(&*executor, &decided.call.tool) {
             self.use_allowance(guarded, decided.seq, &decided.notes).await?;
         }
         Ok(executor)

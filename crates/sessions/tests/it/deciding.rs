@@ -67,6 +67,23 @@ async fn b14_a_request_with_a_time_to_live_expires() {
     assert!(world.tools.started().is_empty());
 }
 
+/// Also where the turn that asked failed beside its park: its request stays, and so does its time.
+#[tokio::test(start_paused = true)]
+async fn b14_a_request_expires_after_a_failed_hand_over() {
+    let world = World { ttl: Some(HOUR), ..World::new() };
+    let service = world.service();
+    let session = service.created().await;
+    let failed = service.run(&session, "try c1, fail own").await;
+    assert!(failed.error.is_some());
+    assert_eq!(world.journal(&session).await, "ES IN TC AQ");
+    tokio::time::sleep(HOUR + Duration::from_secs(5)).await;
+    settled(&service, &session).await;
+    let journal = world.journal(&session).await;
+    assert!(journal.starts_with("ES IN TC AQ AR TR"), "{journal}");
+    let (approved, reason, _) = decision(&world.records(&session).await);
+    assert_eq!((approved, reason.as_str()), (false, "expired"));
+}
+
 /// The call's own time to live comes before the host's, on resumes too.
 #[tokio::test(start_paused = true)]
 async fn a_call_says_how_long_its_requests_live() {

@@ -45,7 +45,8 @@ const MODEL_CODES: [(&str, ErrorKind); 5] = [
 pub(crate) fn is_handleable(error: &SinkError, called: Called) -> bool {
     let (model, gate) = (called == Called::Model, called == Called::Gate);
     match error {
-        SinkError::CompletionMissing => model,
+        // Of a completion: its intent is recorded, and nothing after that.
+        SinkError::CompletionMissing | SinkError::TooLarge { .. } => model,
         SinkError::UnmediatedToolCall
         | SinkError::MissingToolExecutor
         | SinkError::ToolResultMissing
@@ -55,7 +56,6 @@ pub(crate) fn is_handleable(error: &SinkError, called: Called) -> bool {
         | SinkError::InvalidApprovalCall(_)
         | SinkError::MissingSessionUid => !model,
         SinkError::ApprovalUnavailable => gate,
-        SinkError::TooLarge { .. } => !gate,
         SinkError::Failed(_) => match called {
             Called::Model => {
                 let code = error.code();
@@ -205,7 +205,7 @@ mod tests {
         check(&SinkError::InvalidApprovalCall("x"), &[Tool, Gate]);
         check(&SinkError::MissingSessionUid, &[Tool, Gate]);
         check(&SinkError::ApprovalUnavailable, &[Gate]);
-        check(&SinkError::TooLarge { what: "event", bytes: 2, bytes_max: 1 }, &[Model, Tool]);
+        check(&SinkError::TooLarge { what: "event", bytes: 2, bytes_max: 1 }, &[Model]);
 
         let park = ApprovalRef {
             execution_id: "e".to_owned(),

@@ -8,7 +8,8 @@ use mainspring_api::{
 };
 use mainspring_wire::{CallFailure, ControllerFrame, Frame, HistoryRequest, WireError, v1};
 use prost::Message as _;
-use tokio::sync::{Mutex, MutexGuard, mpsc};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
+use tokio::task::JoinHandle;
 use tonic::Status;
 
 use crate::harness::extensions::HarnessExtensions;
@@ -31,7 +32,7 @@ pub(crate) struct RemoteSink {
     entropy: Arc<dyn Entropy>,
     message_bytes_max: usize,
     agreed: HarnessExtensions,
-    exchange: Mutex<Exchange>,
+    exchange: Arc<Mutex<Exchange>>,
 }
 
 /// What comes of a call. An inner error is of that call alone, and the harness
@@ -63,7 +64,7 @@ impl RemoteSink {
             entropy: Arc::clone(&options.entropy),
             message_bytes_max: options.message_bytes_max,
             agreed,
-            exchange: Mutex::new(Exchange { out: Some(out), replies, sealed: None }),
+            exchange: Arc::new(Mutex::new(Exchange { out: Some(out), replies, sealed: None })),
         }
     }
 
@@ -75,11 +76,11 @@ impl RemoteSink {
         exchange.sealed.clone()
     }
 
-    async fn turn(&self) -> Result<MutexGuard<'_, Exchange>, SinkError> {
+    async fn turn(&self) -> Result<OwnedMutexGuard<Exchange>, SinkError> {
         let exchange = tokio::select! {
             biased;
             stop = self.stop.wait() => return Err(stop.into_sink()),
-            exchange = self.exchange.lock() => exchange,
+            exchange = Arc::clone(&self.exchange).lock_owned() => exchange,
         };
         match &exchange.sealed {
             Some(error) => Err(error.clone()),
@@ -277,9 +278,11 @@ fn unexpected(expected: &str, frame: &Frame) -> SinkError {
     refuse(&format!("expected {expected}, got {}", frame.name()))
 }
 
-/// Keeps the first failure.
+/// Keeps the first failure. That the run has returned is none.
 fn settle<T>(exchange: &mut Exchange, result: Result<T, SinkError>) -> Result<T, SinkError> {
-    if let Err(error) = &result {
+    if let Err(error) = &result
+        && !matches!(error, SinkError::Closed)
+    {
         exchange.sealed = Some(error.clone());
     }
     result
@@ -290,41 +293,60 @@ fn settle_call<T>(exchange: &mut Exchange, outcome: Outcome<T>) -> Result<T, Sin
     settle(exchange, outcome).and_then(|own| own)
 }
 
+/// The sink that a run is given.
+///
+/// A call that has an answer is made in its own task: one that is dropped half
+/// way must leave no answer behind that the next call would take for its own.
+pub(crate) struct RunSink(pub(crate) Arc<RemoteSink>);
+
+/// Waits for the rest of a call.
+async fn answered<T>(call: JoinHandle<Result<T, SinkError>>) -> Result<T, SinkError> {
+    call.await.unwrap_or(Err(SinkError::Closed))
+}
+
 #[async_trait]
-impl EventSink for RemoteSink {
+impl EventSink for RunSink {
     async fn model(&self, request: ModelRequest) -> Result<ModelReply, SinkError> {
-        let mut exchange = self.turn().await?;
-        let outcome = self.ask_model(&mut exchange, request).await;
-        settle_call(&mut exchange, outcome)
+        let mut exchange = self.0.turn().await?;
+        let sink = Arc::clone(&self.0);
+        answered(tokio::spawn(async move {
+            let outcome = sink.ask_model(&mut exchange, request).await;
+            settle_call(&mut exchange, outcome)
+        }))
+        .await
     }
 
     async fn output(&self, text: String) -> Result<(), SinkError> {
-        let mut exchange = self.turn().await?;
+        let mut exchange = self.0.turn().await?;
         let body = EventBody::Output(Some(Message::assistant(text)));
-        let result = self.send(&exchange, body).await;
+        let result = self.0.send(&exchange, body).await;
         settle(&mut exchange, result)
     }
 
     async fn tool_call(&self, call: ToolCall) -> Result<ToolResult, SinkError> {
-        let mut exchange = self.turn().await?;
-        let outcome = self.ask_tool(&mut exchange, call).await;
-        settle_call(&mut exchange, outcome)
+        let mut exchange = self.0.turn().await?;
+        let sink = Arc::clone(&self.0);
+        answered(tokio::spawn(async move {
+            let outcome = sink.ask_tool(&mut exchange, call).await;
+            settle_call(&mut exchange, outcome)
+        }))
+        .await
     }
 
     async fn report(&self, result: ToolResult) -> Result<(), SinkError> {
-        let mut exchange = self.turn().await?;
+        let mut exchange = self.0.turn().await?;
         let result = if gate::carries_receipt(&result) {
             Err(SinkError::ApprovalReceiptReport)
         } else {
             let body = EventBody::ToolResult(Some(result));
-            self.send(&exchange, body).await
+            self.0.send(&exchange, body).await
         };
         settle(&mut exchange, result)
     }
 
     async fn usage(&self, usage: Usage) -> Result<(), SinkError> {
-        let mut exchange = self.turn().await?;
-        let result = self.send(&exchange, EventBody::Usage(Some(usage))).await;
+        let mut exchange = self.0.turn().await?;
+        let result = self.0.send(&exchange, EventBody::Usage(Some(usage))).await;
         settle(&mut exchange, result)
     }
 }

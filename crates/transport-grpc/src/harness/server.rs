@@ -21,7 +21,7 @@ use crate::call::{CallLog, RpcKind};
 use crate::harness::extensions::{self, HarnessExtensions};
 use crate::harness::history::RemoteHistory;
 use crate::harness::link::{LinkError, Stop};
-use crate::harness::remote_sink::{Inbound, Outbound, RemoteSink};
+use crate::harness::remote_sink::{Inbound, Outbound, RemoteSink, RunSink};
 use crate::harness::start;
 use crate::metadata;
 use crate::options::LinkOptions;
@@ -213,7 +213,7 @@ async fn execute(
         start.history = Arc::new(RemoteHistory::new(history_len, Arc::clone(&sink)));
     }
 
-    let run = server.harness.run(start, Arc::clone(&sink) as Arc<_>);
+    let run = server.harness.run(start, Arc::new(RunSink(Arc::clone(&sink))));
     let result = tokio::select! {
         // A cancellation that is there already wins over a result.
         biased;
