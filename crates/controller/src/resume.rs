@@ -219,6 +219,8 @@ impl Controller {
             inputs: opening.inputs,
             resume_from_seq: opening.start.resume_from_seq,
         };
+        // A start that cannot be delivered fails no turn: nothing is run or recorded.
+        harness.check_start(&start).await.map_err(ControllerError::Run)?;
         let facts = self.facts(opening.start.model, descriptor.as_ref());
         Ok(Prepared::Run(Box::new(Pending {
             machine: Machine::new(Beyond::Live, facts),
