@@ -15,6 +15,7 @@ mod parity;
 mod quick_start;
 mod readiness;
 mod server;
+mod stopping;
 mod support;
 mod terminal;
 mod whole_stores;
