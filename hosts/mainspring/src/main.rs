@@ -101,6 +101,7 @@ fn wrong_call(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         // The usage and where help is follow what is wrong.
         let wrong = text.split("\n\nUsage:").next().unwrap_or_default();
+        let wrong = wrong.split("\n\nFor more information").next().unwrap_or_default();
         let message = wrong.split_whitespace().collect::<Vec<_>>().join(" ");
         let message = message.strip_prefix("error: ").unwrap_or(&message);
         return Output::new(args::Format::Json).fail(&CliError::usage(message));

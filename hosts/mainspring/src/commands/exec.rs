@@ -11,7 +11,7 @@ use mainspring::api::{
 };
 use serde_json::json;
 
-use super::lifecycle;
+use super::{advice, lifecycle};
 use crate::args::{Exec, Global};
 use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
@@ -37,12 +37,25 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
         Ok(turn) => turn.show(&context, global, output, &mut stops).await,
         Err(error) => Err(error),
     };
+    let result = match result {
+        Err(error) => Err(advised(&context, global, &args, error).await),
+        shown => shown,
+    };
     if matches!(result, Ok(Shown::Left)) {
         // The journal says how far the turn got. Closing would wait for it.
         return Err(stopped("the turn is left as it is; it can be resumed"));
     }
     context.close().await;
     result.map(|_| ())
+}
+
+/// The error of a turn, and what to run next.
+async fn advised(context: &Context, global: &Global, args: &Exec, error: CliError) -> CliError {
+    let named = error.session.as_deref().or(args.session.as_deref());
+    match named.map(uid) {
+        Some(Ok(session)) => advice::advised(context, global, &session, error).await,
+        _ => error,
+    }
 }
 
 /// Starts the turn. The context comes with a turn that was refused, too: it is
@@ -190,7 +203,8 @@ impl Turn {
         if let Some(cancelling) = cancelling {
             self.last = Some(Box::new(cancelling.await?));
         }
-        self.end(global, output).map(|()| Shown::Ended)
+        self.end(context, global, output).await?;
+        Ok(Shown::Ended)
     }
 
     fn show_first(&self, session: &Session, output: Output) {
@@ -200,10 +214,10 @@ impl Turn {
     }
 
     /// The session that a turn shows at its end is one that waits, or went on.
-    fn end(self, global: &Global, output: Output) -> Result<(), CliError> {
+    async fn end(self, context: &Context, global: &Global, output: Output) -> Result<(), CliError> {
         let Some(session) = self.last else { return Ok(()) };
         output.line(|| moved_line(&session, "exec"), || json!({"session": session_json(&session)}));
-        match lifecycle::parked(global, &session) {
+        match advice::parked(context, global, &session).await {
             Some(parked) => Err(parked),
             None if session.exec_state == ExecState::Canceled => Err(CliError {
                 outcome: Outcome::Applied,

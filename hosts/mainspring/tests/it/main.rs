@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the crash host tells its parent what it passed")]
 
+mod advice;
 mod bad_input;
 mod crash;
 mod crash_tools;
