@@ -49,6 +49,15 @@ fn a_request_shows_its_arguments_and_its_expiry() {
     assert!(text.contains(&format!(" expires={expires}\n")), "{text}");
 }
 
+/// A name cannot turn around what is read after it.
+#[test]
+fn foreign_text_does_not_change_the_direction_of_a_line() {
+    let dir = Dir::new();
+    dir.run(&["create", "--name", "a\u{202e}b\u{2066}c\u{2028}d"]).ok();
+    let list = dir.run(&["list"]).ok();
+    assert!(list.ends_with("\tname=a b c d\n"), "{list}");
+}
+
 /// A turn is not begun while another waits: to be decided, or to go on.
 #[test]
 fn a_blocked_exec_says_what_unblocks_it() {

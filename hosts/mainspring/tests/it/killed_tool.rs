@@ -86,7 +86,8 @@ fn an_approved_tool_that_was_cut_is_unknown_until_a_person_says() {
     let (_, execution) = call.split_once(r#""execution_id":""#).unwrap();
     let execution = execution.split('"').next().unwrap();
     let tuple = ["--execution", execution, "--tool-call", "call-1", "--request-seq", "4"];
-    let again = shop.dir.run(&[&["approve", &shop.session][..], &tuple].concat());
+    let tool = ["--tool", "refund=exec:sh refund.sh"];
+    let again = shop.dir.run(&[&["approve", &shop.session][..], &tuple, &tool].concat());
     assert!(again.stderr.contains(&resolve), "{}", again.stderr);
     again.fails(5, "the decision is committed at seq 6 [unanswered_tool_call]");
     assert_eq!(shop.calls(), 1, "it was not run again");
