@@ -188,6 +188,9 @@ pub(crate) struct Serve {
     pub(crate) replace_builtin: bool,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// Seconds that turns may run on once it is told to stop.
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    pub(crate) drain_max: Option<u32>,
     #[command(flatten)]
     pub(crate) approval: ApprovalArgs,
 }

@@ -190,7 +190,7 @@ pub(crate) fn caller(method: &'static str) -> Caller {
 }
 
 /// A word that a shell reads as it is.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |ch: char| ch.is_ascii_alphanumeric() || "-_./:@%+=".contains(ch);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

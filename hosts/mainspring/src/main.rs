@@ -12,14 +12,17 @@ mod parts;
 mod progress;
 mod recorded;
 mod records;
+mod stops;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 
 use args::{Cli, Command};
 use error::{CliError, EXIT_CANCELLED};
 use output::Output;
+use stops::Stops;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -32,13 +35,30 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output.fail(&CliError::internal(format!("runtime: {error}"))),
     };
-    let code = runtime.block_on(run(cli, output));
-    // A read of standard input may still block a thread of its own.
-    runtime.shutdown_background();
+    let done = runtime.block_on(run(cli, output));
+    match done {
+        // Turns that are left take the tools that they run with them.
+        Done::Left(_) => runtime.shutdown_timeout(LEAVE_MAX),
+        // A read of standard input may still block a thread of its own.
+        Done::Ended(_) => runtime.shutdown_background(),
+    }
+    let (Done::Left(code) | Done::Ended(code)) = done;
     code
 }
 
-async fn run(cli: Cli, output: Output) -> ExitCode {
+/// How long the tasks of this process may take to be dropped. One that waits
+/// for standard input never is.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+
+/// How a command ended.
+enum Done {
+    /// Nothing of it runs any more.
+    Ended(ExitCode),
+    /// Turns of this process may still run.
+    Left(ExitCode),
+}
+
+async fn run(cli: Cli, output: Output) -> Done {
     // A server drains when it is told to stop, and an exec cancels its turn; a
     // resumed turn in another process goes on without its client, and one in
     // this process can be resumed again.
@@ -46,9 +66,13 @@ async fn run(cli: Cli, output: Output) -> ExitCode {
         !matches!(cli.command, Command::Serve(_) | Command::Harness(_) | Command::Exec(_));
     let command = commands::run(cli, output);
     let done = if stoppable {
+        let mut stops = match Stops::listen() {
+            Ok(stops) => stops,
+            Err(error) => return Done::Ended(output.fail(&error)),
+        };
         tokio::select! {
             biased;
-            () = interrupted() => return ExitCode::from(EXIT_CANCELLED),
+            _ = stops.next() => return Done::Left(ExitCode::from(EXIT_CANCELLED)),
             done = command => done,
         }
     } else {
@@ -56,17 +80,10 @@ async fn run(cli: Cli, output: Output) -> ExitCode {
     };
     match done {
         Ok(()) if output::unwritten() => {
-            output.fail(&CliError::internal("standard output could not be written"))
+            Done::Ended(output.fail(&CliError::internal("standard output could not be written")))
         }
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => output.fail(&error),
-    }
-}
-
-/// Waits for Ctrl-C; for ever if that cannot be heard.
-async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+        Ok(()) => Done::Ended(ExitCode::SUCCESS),
+        Err(error) => Done::Left(output.fail(&error)),
     }
 }
 
@@ -82,8 +99,11 @@ fn wrong_call(error: &clap::Error) -> ExitCode {
     let joined = ["-ojson", "-o=json", "--output=json"];
     if args.windows(2).any(asks) || args.iter().any(|arg| joined.contains(&arg.as_str())) {
         let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default();
-        let message = first.strip_prefix("error: ").unwrap_or(first);
+        // The usage and where help is follow what is wrong.
+        let wrong = text.split("\n\nUsage:").next().unwrap_or_default();
+        let wrong = wrong.split("\n\nFor more information").next().unwrap_or_default();
+        let message = wrong.split_whitespace().collect::<Vec<_>>().join(" ");
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
         return Output::new(args::Format::Json).fail(&CliError::usage(message));
     }
     let _ = error.print();

@@ -33,16 +33,37 @@ pub(crate) fn unwritten() -> bool {
 }
 
 /// Text from elsewhere, for a terminal: its control characters could forge
-/// lines or drive the terminal. Line ends and tabs of running text stay.
+/// lines or drive the terminal, and bidirectional ones reorder what is read. Line ends and tabs of running text stay.
 pub(crate) fn shown(text: &str) -> String {
     text.chars()
-        .map(|ch| if ch.is_control() && !matches!(ch, '\n' | '\t') { ' ' } else { ch })
+        .map(|ch| if misleads(ch) && !matches!(ch, '\n' | '\t') { ' ' } else { ch })
         .collect()
 }
 
 /// [`shown`], on one line.
 pub(crate) fn shown_line(text: &str) -> String {
-    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).collect()
+    text.chars().map(|ch| if misleads(ch) { ' ' } else { ch }).collect()
+}
+
+/// JSON with what would mislead escaped: it means the same.
+pub(crate) fn shown_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for ch in json.chars() {
+        if misleads(ch) {
+            // All of them are of the basic plane, and within strings.
+            shown.push_str(&format!("\\u{:04x}", u32::from(ch)));
+        } else {
+            shown.push(ch);
+        }
+    }
+    shown
+}
+
+/// Whether a character drives a terminal, ends a line, or turns the direction
+/// of the text after it around.
+fn misleads(ch: char) -> bool {
+    let turns = matches!(ch, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || ch.is_control() || matches!(ch, '\u{2028}' | '\u{2029}')
 }
 
 /// Where and how results go.
@@ -171,11 +192,11 @@ fn compute_name(state: ComputeState) -> String {
 }
 
 /// `uid TAB last_seq=N TAB compute=X TAB harness=H TAB name=N`, and after that
-/// that it waits for an approval, if it does.
+/// `TAB exec=STATE` unless its turns are over and well.
 pub(crate) fn list_line(s: &Session) -> String {
-    let waits = if s.exec_state == ExecState::Awaiting { "\texec=AWAITING" } else { "" };
+    let exec = exec_state(s, '\t');
     format!(
-        "{}\tlast_seq={}\tcompute={}\tharness={}\tname={}{waits}",
+        "{}\tlast_seq={}\tcompute={}\tharness={}\tname={}{exec}",
         s.uid,
         s.last_seq,
         s.compute_state.name(),
@@ -184,17 +205,27 @@ pub(crate) fn list_line(s: &Session) -> String {
     )
 }
 
-/// `session U project=P name=N harness=H last_seq=N compute=X`
+/// `session U project=P name=N harness=H last_seq=N compute=X`, and ` exec=STATE`
+/// as [`list_line`] has it.
 pub(crate) fn get_line(s: &Session) -> String {
     format!(
-        "session {} project={} name={} harness={} last_seq={} compute={}",
+        "session {} project={} name={} harness={} last_seq={} compute={}{}",
         s.uid,
         shown_line(&s.project),
         shown_line(&s.name),
         shown_line(&s.harness),
         s.last_seq,
-        s.compute_state.name()
+        s.compute_state.name(),
+        exec_state(s, ' ')
     )
+}
+
+/// What there is to know of a session's turns: nothing, if none is open and the last one went well.
+fn exec_state(s: &Session, separator: char) -> String {
+    match s.exec_state {
+        ExecState::Pending | ExecState::Completed => String::new(),
+        state => format!("{separator}exec={}", state.name()),
+    }
 }
 
 /// `session U VERB compute=COMPUTE_X last_seq=N`

@@ -6,6 +6,7 @@ use mainspring::api::{
 };
 use serde_json::json;
 
+use super::advice;
 use super::lifecycle::run_resume;
 use crate::args::{Decide, Global};
 use crate::context::{Context, Open, caller, uid};
@@ -62,10 +63,13 @@ async fn run(
         if error.code == Condition::ApprovalParked.code() {
             return error;
         }
-        let next = Context::next(global, "resume", session);
+        let next = if advice::has_next(&error) {
+            String::new()
+        } else {
+            format!(", next: {}", Context::next(global, "resume", session))
+        };
         let seq = decided.decision.seq;
-        let message =
-            format!("{}; the decision is committed at seq {seq}, next: {next}", error.message);
+        let message = format!("{}; the decision is committed at seq {seq}{next}", error.message);
         let outcome = match error.outcome {
             Outcome::NotApplied => Outcome::Applied,
             other => other,

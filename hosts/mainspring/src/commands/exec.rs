@@ -11,12 +11,13 @@ use mainspring::api::{
 };
 use serde_json::json;
 
-use super::lifecycle;
+use super::{advice, lifecycle};
 use crate::args::{Exec, Global};
 use crate::context::{Context, Open, caller, uid};
-use crate::error::{CliError, EXIT_CANCELLED};
+use crate::error::CliError;
 use crate::input;
 use crate::output::{Output, moved_line, session_json};
+use crate::stops::{Stop, Stops};
 
 pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<(), CliError> {
     if args.execution_id.is_some() {
@@ -25,19 +26,36 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
     if args.detach {
         return Err(CliError::unimplemented("--detach"));
     }
-    let mut interrupts = Interrupts::listen()?;
+    let mut stops = Stops::listen()?;
     // Until there is a turn, nothing is left behind that could be cancelled.
     let (context, begun) = tokio::select! {
         biased;
-        () = interrupts.next() => return Err(stopped(NOT_BEGUN)),
+        _ = stops.next() => return Err(stopped(NOT_BEGUN)),
         begun = begin(global, &args, output) => begun?,
     };
     let result = match begun {
-        Ok(turn) => turn.show(&context, global, output, &mut interrupts).await,
+        Ok(turn) => turn.show(&context, global, output, &mut stops).await,
         Err(error) => Err(error),
     };
+    let result = match result {
+        Err(error) => Err(advised(&context, global, &args, error).await),
+        shown => shown,
+    };
+    if matches!(result, Ok(Shown::Left)) {
+        // The journal says how far the turn got. Closing would wait for it.
+        return Err(stopped("the turn is left as it is; it can be resumed"));
+    }
     context.close().await;
-    result
+    result.map(|_| ())
+}
+
+/// The error of a turn, and what to run next.
+async fn advised(context: &Context, global: &Global, args: &Exec, error: CliError) -> CliError {
+    let named = error.session.as_deref().or(args.session.as_deref());
+    match named.map(uid) {
+        Some(Ok(session)) => advice::advised(context, global, &session, error).await,
+        _ => error,
+    }
 }
 
 /// Starts the turn. The context comes with a turn that was refused, too: it is
@@ -108,26 +126,33 @@ struct Turn {
     last: Option<Box<Session>>,
 }
 
+/// What became of a turn that was shown.
+enum Shown {
+    Ended,
+    /// It still runs in this process.
+    Left,
+}
+
 type Cancelling<'a> = BoxFuture<'a, Result<Session, SessionsError>>;
 
 impl Turn {
-    /// Shows it to its end. The first interrupt asks for its cancellation, the
-    /// second leaves it: to its server, or to be resumed.
+    /// Shows it to its end. The first interrupt asks for its cancellation; the
+    /// second, or SIGTERM, leaves it: to its server, or to be resumed.
     async fn show(
         mut self,
         context: &Context,
         global: &Global,
         output: Output,
-        interrupts: &mut Interrupts,
-    ) -> Result<(), CliError> {
+        stops: &mut Stops,
+    ) -> Result<Shown, CliError> {
         let mut cancelling: Option<Cancelling<'_>> = None;
         let mut asked = false;
         let mut first = None;
         loop {
             tokio::select! {
                 biased;
-                () = interrupts.next() => match self.running.take() {
-                    Some(request) => {
+                stop = stops.next() => match self.running.take() {
+                    Some(request) if stop == Stop::Interrupt => {
                         asked = true;
                         output.note("cancelling; a second interrupt leaves the turn");
                         let sessions = Arc::clone(&context.sessions);
@@ -135,9 +160,14 @@ impl Turn {
                             sessions.cancel(&caller("mainspring cancel"), request).await
                         }));
                     }
-                    None => {
+                    running => {
+                        let how = match running {
+                            _ if asked => Leaving::Canceled,
+                            Some(_) => Leaving::Begun,
+                            None => Leaving::NotBegun,
+                        };
                         drop(self.stream);
-                        return Err(leave(context, asked, output, interrupts).await);
+                        return leave(context, how, stops).await;
                     }
                 },
                 canceled = pending(&mut cancelling) => {
@@ -173,7 +203,8 @@ impl Turn {
         if let Some(cancelling) = cancelling {
             self.last = Some(Box::new(cancelling.await?));
         }
-        self.end(global, output)
+        self.end(context, global, output).await?;
+        Ok(Shown::Ended)
     }
 
     fn show_first(&self, session: &Session, output: Output) {
@@ -183,10 +214,10 @@ impl Turn {
     }
 
     /// The session that a turn shows at its end is one that waits, or went on.
-    fn end(self, global: &Global, output: Output) -> Result<(), CliError> {
+    async fn end(self, context: &Context, global: &Global, output: Output) -> Result<(), CliError> {
         let Some(session) = self.last else { return Ok(()) };
         output.line(|| moved_line(&session, "exec"), || json!({"session": session_json(&session)}));
-        match lifecycle::parked(global, &session) {
+        match advice::parked(context, global, &session).await {
             Some(parked) => Err(parked),
             None if session.exec_state == ExecState::Canceled => Err(CliError {
                 outcome: Outcome::Applied,
@@ -206,51 +237,39 @@ async fn pending(cancelling: &mut Option<Cancelling<'_>>) -> Result<Session, Ses
     }
 }
 
-/// Leaves a turn that has not begun, or does not end although it was
-/// cancelled: a server goes on with it; what this process runs ends with it,
-/// and can be resumed.
-async fn leave(
-    context: &Context,
-    begun: bool,
-    output: Output,
-    interrupts: &mut Interrupts,
-) -> CliError {
-    let Some(host) = &context.host else {
-        return stopped(if begun { "the turn is left to the server" } else { NOT_BEGUN });
-    };
-    if !begun {
+/// How far a turn has got that is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    /// It has recorded nothing that was shown.
+    NotBegun,
+    /// It runs.
+    Begun,
+    /// It does not end although it was cancelled.
+    Canceled,
+}
+
+/// Leaves a turn: a server goes on with it; what this process runs ends with
+/// it, and can be resumed. What is in flight has its grace, unless it had it.
+async fn leave(context: &Context, how: Leaving, stops: &mut Stops) -> Result<Shown, CliError> {
+    let begun = how != Leaving::NotBegun;
+    let said = |message| Err(stopped(if begun { message } else { NOT_BEGUN }));
+    let Some(host) = &context.host else { return said("the turn is left to the server") };
+    if how != Leaving::Canceled {
         host.service().interrupt();
         tokio::select! {
-            () = host.service().idle() => return stopped(NOT_BEGUN),
-            () = interrupts.next() => {}
+            () = host.service().idle() => {
+                return said("the turn was interrupted; it can be resumed");
+            }
+            _ = stops.next() => {}
         }
     }
-    // The journal says how far the turn got. Closing would wait for it.
-    let _ = output.fail(&stopped("the turn is left as it is; it can be resumed"));
-    std::process::exit(EXIT_CANCELLED.into())
+    Ok(Shown::Left)
 }
 
 const NOT_BEGUN: &str = "interrupted before the turn began";
 
 fn stopped(message: &str) -> CliError {
     CliError::of(Condition::Cancelled, message)
-}
-
-/// Each interrupt of this process, none of them lost.
-struct Interrupts(tokio::signal::unix::Signal);
-
-impl Interrupts {
-    fn listen() -> Result<Self, CliError> {
-        let kind = tokio::signal::unix::SignalKind::interrupt();
-        let heard = tokio::signal::unix::signal(kind);
-        heard.map(Self).map_err(|error| CliError::internal(format!("interrupts: {error}")))
-    }
-
-    async fn next(&mut self) {
-        if self.0.recv().await.is_none() {
-            std::future::pending::<()>().await;
-        }
-    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a deadline is wall time, and this is the host")]

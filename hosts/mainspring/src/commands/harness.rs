@@ -6,7 +6,8 @@ use crate::output::Output;
 
 #[cfg(feature = "transport-grpc")]
 pub(crate) async fn serve(args: HarnessServe, output: Output) -> Result<(), CliError> {
-    use super::serve::{Stops, serve_failed};
+    use super::serve::serve_failed;
+    use crate::stops::Stops;
     use mainspring::harness::{REFERENCE_KINDS, reference};
     use mainspring::transport_grpc::{Listener, ServeOptions, serve_harness};
 
@@ -28,7 +29,7 @@ pub(crate) async fn serve(args: HarnessServe, output: Output) -> Result<(), CliE
     let mut stops = Stops::listen()?;
     let shutdown = async move {
         tokio::select! {
-            () = stops.next() => {}
+            _ = stops.next() => {}
             () = host_gone(under_host) => {}
         }
     };

@@ -1,11 +1,10 @@
 //! Forking, suspending and resuming.
 
 use futures_util::StreamExt as _;
-use mainspring::api::{
-    Condition, ExecUpdate, ForkRequest, Outcome, ResumeRequest, Session, SessionUid,
-};
+use mainspring::api::{ExecUpdate, ForkRequest, ResumeRequest, Session};
 use serde_json::json;
 
+use super::advice;
 use crate::args::{Fork, Global, OneSession, Resume};
 use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
@@ -46,22 +45,9 @@ pub(crate) async fn suspend(
 pub(crate) async fn resume(global: &Global, args: Resume, output: Output) -> Result<(), CliError> {
     let request = ResumeRequest { session: uid(&args.session)?, approval_ttl: args.approval.ttl() };
     let context = Context::open(global, &args.host, Some(&args.model), Open::Existing).await?;
-    let session = request.session.clone();
     let resumed = run_resume(&context, global, request, output).await;
     context.close().await;
-    resumed.map_err(|error| advised(global, &session, error))
-}
-
-/// Names the command that gets a session on whose tool call nobody knows the outcome of.
-fn advised(global: &Global, session: &SessionUid, mut error: CliError) -> CliError {
-    if error.code == Condition::UnansweredToolCall.code() {
-        let next = Context::next(global, "resolve", session);
-        error.message.push_str(&format!(
-            "; look it up under its idempotency key, then: {next} --tool-call ID with --result, \
-             --failed or --retry"
-        ));
-    }
-    error
+    resumed
 }
 
 /// Shows what a resume records; the session comes last.
@@ -71,6 +57,21 @@ pub(crate) async fn run_resume(
     request: ResumeRequest,
     output: Output,
 ) -> Result<(), CliError> {
+    let session = request.session.clone();
+    match show_resume(context, request, output).await {
+        Ok(session) => match advice::parked(context, global, &session).await {
+            Some(parked) => Err(parked),
+            None => Ok(()),
+        },
+        Err(error) => Err(advice::advised(context, global, &session, error).await),
+    }
+}
+
+async fn show_resume(
+    context: &Context,
+    request: ResumeRequest,
+    output: Output,
+) -> Result<Box<Session>, CliError> {
     let mut stream = context.sessions.resume(&caller("mainspring resume"), request).await?;
     let mut last = None;
     while let Some(update) = stream.next().await {
@@ -80,10 +81,7 @@ pub(crate) async fn run_resume(
     }
     let session = last.ok_or_else(|| CliError::internal("the resume ended without its session"))?;
     output.line(|| moved_line(&session, "resume"), || json!({"session": session_json(&session)}));
-    match parked(global, &session) {
-        Some(parked) => Err(parked),
-        None => Ok(()),
-    }
+    Ok(session)
 }
 
 /// Shows a step of a turn; a session is its caller's to show.
@@ -96,19 +94,4 @@ pub(crate) fn show(update: ExecUpdate, output: Output) -> Result<Option<Box<Sess
         }
     }
     Ok(None)
-}
-
-/// What a command reports whose turn waits for an approval.
-pub(crate) fn parked(global: &Global, session: &Session) -> Option<CliError> {
-    let approval = session.pending_approval.as_ref()?;
-    let message = format!(
-        "the turn waits for an approval of tool call {:?}; next: {} (or deny)",
-        approval.tool_call_id,
-        Context::next(global, "approve", &session.uid)
-    );
-    Some(CliError {
-        outcome: Outcome::Applied,
-        session: Some(session.uid.to_string()),
-        ..CliError::of(Condition::ApprovalParked, message)
-    })
 }

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod advice;
 mod cancel;
 mod catalog;
 mod decide;

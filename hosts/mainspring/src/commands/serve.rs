@@ -1,13 +1,20 @@
 //! Serving sessions.
 
 #[cfg(feature = "transport-grpc")]
+use std::time::Duration;
+
+#[cfg(feature = "transport-grpc")]
+use mainspring::api::Condition;
+#[cfg(feature = "transport-grpc")]
 use mainspring::eventlog::OpenProgress;
+#[cfg(feature = "transport-grpc")]
+use mainspring::transport_grpc::ServeError;
 
 use crate::args::{Global, Serve};
 use crate::error::CliError;
-#[cfg(feature = "transport-grpc")]
-use crate::error::EXIT_CANCELLED;
 use crate::output::Output;
+#[cfg(feature = "transport-grpc")]
+use crate::stops::Stops;
 
 #[cfg(feature = "transport-grpc")]
 pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Result<(), CliError> {
@@ -35,17 +42,20 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     setup.check()?;
     let opening = mainspring::Opening::new(Arc::new(SystemClock));
     let (ready, stop) = (Signal::<()>::default(), Signal::<()>::default());
-    let options = ServeOptions::default();
+    let mut options = ServeOptions::default();
+    let drain_max = args.drain_max.map_or(DRAIN_MAX, |max| Duration::from_secs(max.into()));
+    // Whoever watches a turn does so to its end. The others are cut below.
+    options.drain_max = drain_max + INTERRUPT_MAX + CALLS_MAX;
     // Ends with this call, and its socket with it, however this call ends.
     let serving = serve_when(ready.wait(), opening.clone(), listener, options, stop.wait());
-    let mut serving = std::pin::pin!(serving);
+    let mut serving = Serving { running: Box::pin(serving), served: None };
     let mut stops = Stops::listen()?;
     let progress = told_once(opening.progress(), format!("listening on {address}"));
     let log = tokio::select! {
         biased;
         // Nothing was begun that would have to end.
-        () = stops.next() => return Ok(()),
-        served = &mut serving => return served.map_err(|error| serve_failed(&error)),
+        _ = stops.next() => return Ok(()),
+        () = serving.ended() => return serving.result(),
         log = open_log_with(journal(global, Open::OrCreate)?, progress) => log?,
     };
     if let Some(took) = opening.recovery() {
@@ -57,50 +67,92 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     opening.opened(Arc::new(service.clone()));
     ready.set(());
     // Health says so before the line below does.
-    let _ = futures_util::poll!(&mut serving);
+    let _ = futures_util::poll!(std::pin::pin!(serving.ended()));
     output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
-    let served = tokio::select! {
-        served = &mut serving => Some(served),
-        () = stops.next() => {
+    tokio::select! {
+        () = serving.ended() => {}
+        _ = stops.next() => {
             service.drain();
             crate::output::tell("draining; a second signal interrupts the turns that run");
             stop.set(());
-            // Turns outlive their clients' streams.
-            let ended = async { tokio::join!(&mut serving, service.idle()).0 };
-            tokio::select! {
-                served = ended => Some(served),
-                () = stops.next() => None,
-                () = tokio::time::sleep(DRAIN_MAX) => None,
-            }
         }
-    };
-    service.interrupt();
-    tokio::spawn(async move {
-        stops.next().await;
-        std::process::exit(EXIT_CANCELLED.into());
+    }
+    // Turns may outlive their clients' calls, and calls the turns that they show.
+    let ended = serving.along(async {
+        tokio::select! {
+            biased;
+            () = service.idle() => true,
+            _ = stops.next() => false,
+            () = tokio::time::sleep(drain_max) => false,
+        }
     });
-    let interrupted = tokio::time::timeout(INTERRUPT_MAX, service.idle());
-    let (idle, served) = match served {
-        Some(served) => (interrupted.await, served),
-        // Who still watches is told.
-        None => {
-            let (idle, served) =
-                tokio::join!(interrupted, tokio::time::timeout(INTERRUPT_MAX, &mut serving));
-            (idle, served.unwrap_or(Ok(())))
-        }
-    };
-    if idle.is_err() {
+    if !ended.await {
+        service.interrupt();
+        let idle = serving.along(async {
+            tokio::select! {
+                idle = tokio::time::timeout(INTERRUPT_MAX, service.idle()) => Some(idle),
+                _ = stops.next() => None,
+            }
+        });
         // Ending here leaves the turns as they are, to be resumed. Closing the
         // runtimes first would fail them, and record that.
-        let error = CliError::of(
-            mainspring::api::Condition::DeadlineExceeded,
-            "turns were still running when the drain was over; they can be resumed",
-        );
-        let _ = output.fail(&error);
-        std::process::exit(error.exit_code().into());
+        match idle.await {
+            Some(Ok(())) => {}
+            Some(Err(_)) => return Err(left(Condition::DeadlineExceeded, "the drain was over")),
+            None => return Err(left(Condition::Cancelled, "the process was told to end")),
+        }
     }
+    let cut = tokio::select! {
+        biased;
+        () = serving.ended() => None,
+        _ = stops.next() => None,
+        () = tokio::time::sleep(CALLS_MAX) => {
+            Some(serve_failed(&ServeError::DrainTimeout { seconds: CALLS_MAX.as_secs() }))
+        }
+    };
     host.close().await;
-    served.map_err(|error| serve_failed(&error))
+    match cut {
+        Some(cut) => Err(cut),
+        None => serving.result(),
+    }
+}
+
+#[cfg(feature = "transport-grpc")]
+fn left(condition: Condition, when: &str) -> CliError {
+    CliError::of(condition, format!("turns were still running when {when}; they can be resumed"))
+}
+
+/// The server, whose end may be waited for more than once.
+#[cfg(feature = "transport-grpc")]
+struct Serving<F> {
+    running: std::pin::Pin<Box<F>>,
+    served: Option<Result<(), ServeError>>,
+}
+
+#[cfg(feature = "transport-grpc")]
+impl<F: Future<Output = Result<(), ServeError>>> Serving<F> {
+    async fn ended(&mut self) {
+        if self.served.is_none() {
+            self.served = Some(self.running.as_mut().await);
+        }
+    }
+
+    /// Serves on while something else is waited for.
+    async fn along<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let serving = async {
+            self.ended().await;
+            std::future::pending::<std::convert::Infallible>().await
+        };
+        tokio::select! {
+            other = other => other,
+            never = serving => match never {},
+        }
+    }
+
+    /// How it ended; one that has not is cut with the process.
+    fn result(self) -> Result<(), CliError> {
+        self.served.unwrap_or(Ok(())).map_err(|error| serve_failed(&error))
+    }
 }
 
 /// Says once, on standard error, that the store recovers.
@@ -113,16 +165,20 @@ fn told_once(progress: OpenProgress, meanwhile: String) -> OpenProgress {
     })
 }
 
-/// How long calls and turns may run on once the host is told to stop; then
-/// turns are interrupted, to be resumed.
+/// How long turns, and the calls that watch them, may run on once the host is
+/// told to stop; then turns are interrupted, to be resumed.
 #[cfg(feature = "transport-grpc")]
-const DRAIN_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// How long calls may take to end once no turn runs any more.
+#[cfg(feature = "transport-grpc")]
+const CALLS_MAX: Duration = Duration::from_secs(10);
 
 /// How long turns may take to stop once they are interrupted: the grace of an
 /// effect in flight, the harness's to leave, and a margin.
 #[cfg(feature = "transport-grpc")]
-const INTERRUPT_MAX: std::time::Duration =
-    mainspring::controller::EFFECT_GRACE.saturating_add(std::time::Duration::from_secs(7));
+const INTERRUPT_MAX: Duration =
+    mainspring::controller::EFFECT_GRACE.saturating_add(Duration::from_secs(7));
 
 #[cfg(not(feature = "transport-grpc"))]
 pub(crate) async fn serve(_global: &Global, _args: Serve, _output: Output) -> Result<(), CliError> {
@@ -153,8 +209,6 @@ fn refuse_public(address: &str) -> Result<(), CliError> {
 /// A server's error, by what can be done about it.
 #[cfg(feature = "transport-grpc")]
 pub(crate) fn serve_failed(error: &mainspring::transport_grpc::ServeError) -> CliError {
-    use mainspring::api::Condition;
-    use mainspring::transport_grpc::ServeError;
     let condition = match error {
         ServeError::Address(_) => Condition::InvalidArgument,
         ServeError::DrainTimeout { .. } => Condition::DeadlineExceeded,
@@ -162,32 +216,4 @@ pub(crate) fn serve_failed(error: &mainspring::transport_grpc::ServeError) -> Cl
         _ => Condition::Unavailable,
     };
     CliError::of(condition, mainspring::api::report(error))
-}
-
-/// SIGINT and SIGTERM, none of them lost.
-#[cfg(feature = "transport-grpc")]
-pub(crate) struct Stops {
-    int: tokio::signal::unix::Signal,
-    term: tokio::signal::unix::Signal,
-}
-
-#[cfg(feature = "transport-grpc")]
-impl Stops {
-    pub(crate) fn listen() -> Result<Self, CliError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let heard =
-            |kind| signal(kind).map_err(|error| CliError::internal(format!("signals: {error}")));
-        Ok(Self { int: heard(SignalKind::interrupt())?, term: heard(SignalKind::terminate())? })
-    }
-
-    /// The next one.
-    pub(crate) async fn next(&mut self) {
-        let heard = tokio::select! {
-            heard = self.int.recv() => heard,
-            heard = self.term.recv() => heard,
-        };
-        if heard.is_none() {
-            std::future::pending::<()>().await;
-        }
-    }
 }

@@ -124,7 +124,10 @@ fn a_turn_that_parks_says_what_to_do_next() {
     assert!(
         done.stdout.ends_with(&format!("session {session} exec compute=COMPUTE_COLD last_seq=5\n"))
     );
-    let next = format!("next: mainspring approve --session {session} (or deny)");
+    let next = format!(
+        "approval of tool call \"c1\" of tool \"deploy\"; next: mainspring approve --session \
+         {session} (or deny), with the --tool that runs the call"
+    );
     done.fails(5, &next);
     assert_eq!(world.kinds(&session), PARKED);
 
@@ -137,8 +140,10 @@ fn a_turn_that_parks_says_what_to_do_next() {
     assert!(pending["call"]["digest"].as_str().unwrap().starts_with("sha256:"));
     let text = world.run(&["get", "--session", &session]).ok();
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].ends_with("last_seq=5 compute=COLD"), "{text}");
+    assert!(lines[0].ends_with("last_seq=5 compute=COLD exec=AWAITING"), "{text}");
     assert!(lines[1].starts_with("pending tool=deploy tool_call=c1 execution="), "{text}");
+    assert_eq!(lines[2], r#"args {"n":2,"to":"prod\n"}"#);
+    assert!(!text.contains("expires="), "{text}");
     let list = world.dir.run(&["list"]).ok();
     let listed =
         format!("{session}\tlast_seq=5\tcompute=COLD\tharness=script\tname=\texec=AWAITING\n");

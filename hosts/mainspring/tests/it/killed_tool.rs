@@ -75,7 +75,21 @@ fn an_approved_tool_that_was_cut_is_unknown_until_a_person_says() {
     for _ in 0..2 {
         shop.resume().fails(5, "unanswered_tool_call");
     }
-    shop.resume().fails(5, &format!("mainspring resolve --session {}", shop.session));
+    let resolve = format!("mainspring resolve --session {} --tool-call call-1 (", shop.session);
+    shop.resume().fails(5, &resolve);
+    shop.resume().fails(5, "tool \"refund\", call \"call-1\", under its idempotency key \"");
+    let call = shop.dir.run(&["replay", "-o", "json", "--session", &shop.session]).ok();
+    let (_, key) = call.split_once(r#""idempotency_key":""#).unwrap();
+    shop.resume().fails(5, key.split('"').next().unwrap());
+    shop.resume().fails(5, "may still be running if its host was killed");
+    // So does the resume of a decision that is repeated.
+    let (_, execution) = call.split_once(r#""execution_id":""#).unwrap();
+    let execution = execution.split('"').next().unwrap();
+    let tuple = ["--execution", execution, "--tool-call", "call-1", "--request-seq", "4"];
+    let tool = ["--tool", "refund=exec:sh refund.sh"];
+    let again = shop.dir.run(&[&["approve", &shop.session][..], &tuple, &tool].concat());
+    assert!(again.stderr.contains(&resolve), "{}", again.stderr);
+    again.fails(5, "the decision is committed at seq 6 [unanswered_tool_call]");
     assert_eq!(shop.calls(), 1, "it was not run again");
     shop.resolve(&["--result", r#"{"output":{"refunded":true}}"#]).ok();
     let done = shop.resume().ok();

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the crash host tells its parent what it passed")]
 
+mod advice;
 mod bad_input;
 mod crash;
 mod crash_tools;
@@ -15,6 +16,7 @@ mod parity;
 mod quick_start;
 mod readiness;
 mod server;
+mod stopping;
 mod support;
 mod terminal;
 mod whole_stores;
