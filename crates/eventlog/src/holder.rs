@@ -11,13 +11,14 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use mainspring_api::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEMA_VERSION;
 use crate::canonical::rfc3339;
+use crate::error::LogError;
 
 /// A note is far smaller; anything longer is not ours.
 const NOTE_BYTES_MAX: u64 = 4_096;
@@ -103,8 +104,33 @@ pub fn describe(store: &Path) -> String {
     let note = read(&path_of(store));
     match note.filter(|note| note.process_start == process_start(note.pid)) {
         Some(note) => format!("pid {}, since {}", note.pid, note.since),
-        None => "unknown process".to_owned(),
+        None => UNKNOWN.to_owned(),
     }
+}
+
+/// What [`describe`] says of a holder that left no note, or whose note is of a
+/// process that is gone.
+const UNKNOWN: &str = "unknown process";
+
+/// How often a store that nobody says they hold is tried again, and how long
+/// after each time: 100 ms in all.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Opens a store that may be held for a moment only. A lock whose holder says
+/// nothing of itself is one of a process that has not written its note yet, or of
+/// one that was just forked and inherits every file until it runs its program.
+///
+/// # Errors
+/// As `open`; [`LogError::Held`] at once if the holder is known.
+pub fn open_patiently<T>(mut open: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
+    for _ in 1..TRIES {
+        match open() {
+            Err(LogError::Held { holder, .. }) if holder == UNKNOWN => std::thread::sleep(PAUSE),
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 /// Whether the last holder of `store` had this very file open and knew no
@@ -149,6 +175,29 @@ fn process_start(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_of_nobody_known_is_waited_for_a_moment() {
+        let held = |holder: &str| LogError::Held { path: String::new(), holder: holder.to_owned() };
+        let mut tries = 0;
+        let opened = open_patiently(|| {
+            tries += 1;
+            if tries < 4 { Err(held(UNKNOWN)) } else { Ok(tries) }
+        });
+        assert_eq!(opened.unwrap(), 4);
+        let mut tries = 0;
+        let mut refuse = |holder: &str| {
+            tries = 0;
+            let refused = open_patiently::<()>(|| {
+                tries += 1;
+                Err(held(holder))
+            });
+            assert!(matches!(refused, Err(LogError::Held { .. })));
+            tries
+        };
+        assert_eq!(refuse("pid 7, since then"), 1, "who is known stays");
+        assert_eq!(refuse(UNKNOWN), TRIES);
+    }
 
     #[test]
     fn a_note_of_a_dead_process_is_ignored() {

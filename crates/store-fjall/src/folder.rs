@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use mainspring_eventlog::holder::{self, with_suffix};
+use mainspring_eventlog::holder::{self, open_patiently, with_suffix};
 use mainspring_eventlog::{LogError, SCHEMA_VERSION, Space};
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ impl Folder {
             make_private(path)?;
         }
         let path = path.canonicalize().map_err(|error| io_failed("find", path, error))?;
-        let lock = lock(&path)?;
+        let lock = open_patiently(|| lock(&path))?;
         // Another process may have created or compacted it before it was locked here.
         let marker = match look(&path)? {
             Some(marker) => marker,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use mainspring_api::{Clock, report};
-use mainspring_eventlog::holder::HolderNote;
+use mainspring_eventlog::holder::{HolderNote, open_patiently};
 use mainspring_eventlog::{
     Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, LogError, OpenProgress, Space, Visit,
 };
@@ -62,7 +62,7 @@ impl RedbEngine {
         progress: &OpenProgress,
     ) -> Result<Self, LogError> {
         let RedbConfig { path, cache_bytes } = config.clone();
-        let database = first_open(&path, cache_bytes, progress)?;
+        let database = open_patiently(|| first_open(&path, cache_bytes, progress))?;
         let note = HolderNote::write(&path, clock.now())
             .inspect_err(|error| tracing::warn!(%error, "no holder note beside the store"))
             .ok();
