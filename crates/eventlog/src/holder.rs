@@ -5,7 +5,7 @@
 //! process had open: a store, of a version that it could read. A clean close
 //! takes the note away, so one beside an unclean file is its last holder's.
 //! For stores that are exclusive to a process: they report it as
-//! [`LogError::Held`](crate::LogError::Held).
+//! [`LogError::Held`].
 
 use std::fs::{self, Metadata};
 use std::io;
