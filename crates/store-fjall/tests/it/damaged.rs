@@ -94,21 +94,24 @@ async fn a_lost_file_is_never_a_lost_record() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     let at = in_tables(&path).await;
-    let (mut opened, mut refused) = (0, 0);
+    let whole = dir.path().join("whole");
+    copy(&path, &whole);
+    assert_eq!(look(&whole).await, Some(at), "with all of its files it opens");
+    let mut refused = 0;
     for name in contents(&path.join("data-1")).into_keys() {
         let bad = dir.path().join("bad");
         copy(&path, &bad);
         std::fs::remove_file(bad.join("data-1").join(&name)).unwrap();
         match look(&bad).await {
             Some(found) => {
+                // Which files it can do without depends on when it last tidied up.
                 assert_eq!(found, at, "without {}", name.display());
-                opened += 1;
             }
             None => refused += 1,
         }
         std::fs::remove_dir_all(&bad).unwrap();
     }
-    assert!(opened > 0 && refused > 20, "{opened} opened, {refused} refused");
+    assert!(refused > 20, "{refused} refused");
 }
 
 #[tokio::test]
