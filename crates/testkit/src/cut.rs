@@ -5,14 +5,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mainspring_api::{
-    AppendId, BoxStream, Event, Fence, Head, Outcome, Seq, SessionUid, StoreId, async_trait,
-};
-use mainspring_eventlog::{
-    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
-    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
-    Verified,
-};
+use mainspring_api::Outcome;
+use mainspring_eventlog::{EventLog, LogError};
+
+use crate::hooked::{HookedLog, LogCall, LogHook};
 
 /// Just before the operation, or once it is durable and not yet answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,6 +57,22 @@ cut_ops! {
     Import = "import",
     /// [`EventLog::annotate`].
     Annotate = "annotate",
+}
+
+impl CutOp {
+    /// The writing operation that `call` is.
+    const fn of(call: LogCall) -> Option<Self> {
+        Some(match call {
+            LogCall::Append(_) => Self::Append,
+            LogCall::Create => Self::Create,
+            LogCall::Update => Self::Update,
+            LogCall::Mint => Self::Mint,
+            LogCall::Fork => Self::Fork,
+            LogCall::Import => Self::Import,
+            LogCall::Annotate => Self::Annotate,
+            LogCall::Read | LogCall::Verify => return None,
+        })
+    }
 }
 
 /// Where a host stops, written `before-append-3`: before the third append.
@@ -132,25 +144,27 @@ pub enum CutMode {
 }
 
 /// A log in front of another, which stops at one point.
-#[derive(Debug)]
-pub struct CutStore {
-    inner: Arc<dyn EventLog>,
-    cut: Option<(CutPoint, CutMode)>,
+pub type CutStore = HookedLog<Cut>;
+
+/// The hook of a [`CutStore`].
+#[derive(Debug, Default)]
+pub struct Cut {
+    at: Option<(CutPoint, CutMode)>,
     seen: [AtomicU64; CutOp::ALL.len()],
     gone: AtomicBool,
 }
 
-impl CutStore {
+impl HookedLog<Cut> {
     /// Stops `inner` at `point`.
     #[must_use]
     pub fn new(inner: Arc<dyn EventLog>, point: CutPoint, mode: CutMode) -> Self {
-        Self { cut: Some((point, mode)), ..Self::counting(inner) }
+        Self::with_hook(inner, Cut { at: Some((point, mode)), ..Cut::default() })
     }
 
     /// Never stops, and counts: a run of it tells which points there are.
     #[must_use]
     pub fn counting(inner: Arc<dyn EventLog>) -> Self {
-        Self { inner, cut: None, seen: Default::default(), gone: AtomicBool::new(false) }
+        Self::with_hook(inner, Cut::default())
     }
 
     /// Every cut point that was passed so far, in the order of [`CutOp::ALL`].
@@ -158,7 +172,7 @@ impl CutStore {
     pub fn points(&self) -> Vec<CutPoint> {
         let mut points = Vec::new();
         for op in CutOp::ALL {
-            for nth in 1..=self.seen[*op as usize].load(Ordering::SeqCst) {
+            for nth in 1..=self.hook().seen[*op as usize].load(Ordering::SeqCst) {
                 for side in [CutSide::Before, CutSide::After] {
                     points.push(CutPoint { side, op: *op, nth });
                 }
@@ -170,16 +184,20 @@ impl CutStore {
     /// Whether the cut was reached.
     #[must_use]
     pub fn reached(&self) -> bool {
-        self.gone.load(Ordering::SeqCst)
+        self.hook().gone.load(Ordering::SeqCst)
     }
+}
 
+impl Cut {
     /// Once the store is gone in a mode that lasts, nothing is answered.
     async fn alive(&self) -> Result<(), LogError> {
-        match self.cut {
-            Some((_, CutMode::Dead)) if self.reached() => {
+        match self.at {
+            Some((_, CutMode::Dead)) if self.gone.load(Ordering::SeqCst) => {
                 Err(LogError::unavailable("the store is gone"))
             }
-            Some((_, CutMode::Hang)) if self.reached() => std::future::pending().await,
+            Some((_, CutMode::Hang)) if self.gone.load(Ordering::SeqCst) => {
+                std::future::pending().await
+            }
             _ => Ok(()),
         }
     }
@@ -194,15 +212,18 @@ impl CutStore {
             }
         }
     }
+}
 
-    async fn through<T>(
+impl LogHook for Cut {
+    async fn around<T: Send>(
         &self,
-        op: CutOp,
+        call: LogCall,
         run: impl Future<Output = Result<T, LogError>> + Send,
     ) -> Result<T, LogError> {
         self.alive().await?;
+        let Some(op) = CutOp::of(call) else { return run.await };
         let nth = self.seen[op as usize].fetch_add(1, Ordering::SeqCst) + 1;
-        let cut = self.cut.filter(|(point, _)| point.op == op && point.nth == nth);
+        let cut = self.at.filter(|(point, _)| point.op == op && point.nth == nth);
         match cut {
             Some((CutPoint { side: CutSide::Before, .. }, mode)) => {
                 Err(self.stop(mode, Outcome::NotApplied).await)
@@ -215,158 +236,5 @@ impl CutStore {
             }
             None => run.await,
         }
-    }
-}
-
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl EventLog for CutStore {
-    fn store_id(&self) -> StoreId {
-        self.inner.store_id()
-    }
-
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
-        self.through(CutOp::Create, self.inner.create(id, session)).await
-    }
-
-    async fn get(&self, session: &SessionUid, level: Level) -> Result<SessionRow, LogError> {
-        self.alive().await?;
-        self.inner.get(session, level).await
-    }
-
-    async fn list(&self, query: ListQuery, level: Level) -> Result<Page, LogError> {
-        self.alive().await?;
-        self.inner.list(query, level).await
-    }
-
-    async fn update(
-        &self,
-        id: AppendId,
-        session: &SessionUid,
-        version: u64,
-        patch: RowPatch,
-    ) -> Result<SessionRow, LogError> {
-        self.through(CutOp::Update, self.inner.update(id, session, version, patch)).await
-    }
-
-    async fn append(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        fence: Fence,
-        batch: &Batch,
-    ) -> Result<Head, LogError> {
-        self.through(CutOp::Append, self.inner.append(session, id, fence, batch)).await
-    }
-
-    async fn mint(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        current: Fence,
-        holder: Holder,
-    ) -> Result<Fence, LogError> {
-        self.through(CutOp::Mint, self.inner.mint(session, id, current, holder)).await
-    }
-
-    async fn acquire_if_head(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        current: Fence,
-        head: Head,
-        holder: Holder,
-    ) -> Result<Fence, LogError> {
-        let run = self.inner.acquire_if_head(session, id, current, head, holder);
-        self.through(CutOp::Mint, run).await
-    }
-
-    async fn head(&self, session: &SessionUid, level: Level) -> Result<Head, LogError> {
-        self.alive().await?;
-        self.inner.head(session, level).await
-    }
-
-    async fn read(
-        &self,
-        session: &SessionUid,
-        from: Seq,
-        limit: ReadLimit,
-        level: Level,
-    ) -> Result<Vec<StoredRecord>, LogError> {
-        self.alive().await?;
-        self.inner.read(session, from, limit, level).await
-    }
-
-    fn verify(
-        &self,
-        session: &SessionUid,
-        after: Head,
-    ) -> BoxStream<'static, Result<Verified, LogError>> {
-        match self.cut {
-            Some((_, CutMode::Hang)) if self.reached() => Box::pin(futures_util::stream::pending()),
-            Some((_, CutMode::Dead)) if self.reached() => {
-                let gone = Err(LogError::unavailable("the store is gone"));
-                Box::pin(futures_util::stream::iter([gone]))
-            }
-            _ => self.inner.verify(session, after),
-        }
-    }
-
-    async fn fork(
-        &self,
-        id: AppendId,
-        parent: &SessionUid,
-        at: Head,
-        children: Vec<(NewSession, Event)>,
-    ) -> Result<Vec<SessionRow>, LogError> {
-        self.through(CutOp::Fork, self.inner.fork(id, parent, at, children)).await
-    }
-
-    fn may_be_child(&self, parent: &SessionUid, uid: &SessionUid) -> bool {
-        self.inner.may_be_child(parent, uid)
-    }
-
-    async fn import(
-        &self,
-        id: AppendId,
-        row: ImportRow,
-        records: BoxStream<'static, Result<ImportRecord, LogError>>,
-    ) -> Result<SessionRow, LogError> {
-        self.through(CutOp::Import, self.inner.import(id, row, records)).await
-    }
-
-    async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
-        self.inner.staged(id).await
-    }
-
-    fn follow(&self) -> Option<&dyn Follow> {
-        self.inner.follow()
-    }
-
-    fn rows(&self) -> Option<&dyn NamedRows> {
-        self.inner.rows()
-    }
-
-    fn purge(&self) -> Option<&dyn Purge> {
-        self.inner.purge()
-    }
-
-    fn liveness(&self) -> Option<&dyn Liveness> {
-        self.inner.liveness()
-    }
-
-    async fn annotate(
-        &self,
-        session: &SessionUid,
-        seq: Seq,
-        fence: Fence,
-        key: &str,
-        value: &str,
-    ) -> Result<(), LogError> {
-        self.through(CutOp::Annotate, self.inner.annotate(session, seq, fence, key, value)).await
     }
 }

@@ -27,6 +27,7 @@
 //! - [`sample`]: events, whole turns, random journals, sessions, ids;
 //! - [`fold_all`], [`read_all`], [`verify_all`]: a journal looked at from outside;
 //! - [`SharedMemory`]: an engine that outlives the store on it;
+//! - [`HookedLog`]: a log with a hook around each operation;
 //! - [`CutStore`]: a log that stops a host at a named point;
 //! - with the feature `redb`, `FaultyDisk`: a disk that fails, tears writes and
 //!   loses power;
@@ -37,6 +38,7 @@ mod clock;
 mod cut;
 #[cfg(feature = "redb")]
 mod disk;
+mod hooked;
 mod journal;
 mod memory;
 mod random;
@@ -45,9 +47,10 @@ pub mod sample;
 pub mod scale;
 
 pub use clock::ManualClock;
-pub use cut::{CutMode, CutOp, CutPoint, CutSide, CutStore, InvalidCut};
+pub use cut::{Cut, CutMode, CutOp, CutPoint, CutSide, CutStore, InvalidCut};
 #[cfg(feature = "redb")]
 pub use disk::{DiskFault, DiskOp, FaultyBackend, FaultyDisk};
+pub use hooked::{HookedLog, LogCall, LogHook};
 pub use journal::{append, append_turns, create, fold_all, read_all, verify_all};
 pub use memory::SharedMemory;
 pub use random::{SeededEntropy, SeededRng};

@@ -125,7 +125,7 @@ async fn j05_race(session: Fixture) {
         session.append(open_gate()).await;
         let fence = session.fence().await;
         let other = session.clone();
-        let log = Between::new(Arc::clone(&session.log), before, move || {
+        let log = Between::over(Arc::clone(&session.log), before, move || {
             let other = other.clone();
             async move { other.append([raw::error(&execution(1), "first")]).await }
         });
@@ -149,7 +149,7 @@ async fn j05_a_newer_fence(session: Fixture) {
         let session = Fixture::open(session.cell).await;
         session.append(open_gate()).await;
         let other = session.clone();
-        let log = Between::new(Arc::clone(&session.log), before, move || {
+        let log = Between::over(Arc::clone(&session.log), before, move || {
             let other = other.clone();
             async move {
                 other.take_over().await;

@@ -4,15 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mainspring_api::{
-    AppendId, BoxFuture, BoxStream, Classify as _, Event, Fence, Head, Outcome, Seq, SessionUid,
-    StoreId, async_trait,
-};
-use mainspring_eventlog::{
-    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
-    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
-    Verified,
-};
+use mainspring_api::{AppendId, BoxFuture, Classify as _, Outcome, Seq};
+use mainspring_eventlog::LogError;
+use mainspring_testkit::{HookedLog, LogCall, LogHook};
 
 use crate::support::raw::{self, execution, kind};
 use crate::support::{Fixture, Probe, Told};
@@ -30,9 +24,8 @@ enum Fate {
 
 type Overtake = dyn Fn() -> BoxFuture<'static, ()> + Send + Sync;
 
-/// A log whose appends have fates: the attempts of the nth append, in order.
+/// Gives appends fates: the attempts of the nth append, in order.
 struct Unlucky {
-    inner: Arc<dyn EventLog>,
     fates: Mutex<BTreeMap<usize, Vec<Fate>>>,
     overtake: Box<Overtake>,
     /// The appends seen, by id, with how often each was sent.
@@ -77,51 +70,20 @@ fn lost() -> LogError {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl EventLog for Unlucky {
-    fn store_id(&self) -> StoreId {
-        self.inner.store_id()
-    }
-
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
-        self.inner.create(id, session).await
-    }
-
-    async fn get(&self, session: &SessionUid, level: Level) -> Result<SessionRow, LogError> {
-        self.inner.get(session, level).await
-    }
-
-    async fn list(&self, query: ListQuery, level: Level) -> Result<Page, LogError> {
-        self.inner.list(query, level).await
-    }
-
-    async fn update(
+impl LogHook for Unlucky {
+    async fn around<T: Send>(
         &self,
-        id: AppendId,
-        session: &SessionUid,
-        version: u64,
-        patch: RowPatch,
-    ) -> Result<SessionRow, LogError> {
-        self.inner.update(id, session, version, patch).await
-    }
-
-    async fn append(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        fence: Fence,
-        batch: &Batch,
-    ) -> Result<Head, LogError> {
-        let fate = self.fate(id);
+        call: LogCall,
+        run: impl Future<Output = Result<T, LogError>> + Send,
+    ) -> Result<T, LogError> {
+        let fate = match call {
+            LogCall::Append(id) => self.fate(id),
+            _ => None,
+        };
         match fate {
             Some(Fate::Applied) => {
                 // Whatever is answered is lost, a refusal too.
-                drop(self.inner.append(session, id, fence, batch).await);
+                drop(run.await);
                 Err(lost())
             }
             Some(Fate::Lost) => Err(lost()),
@@ -129,105 +91,8 @@ impl EventLog for Unlucky {
                 (self.overtake)().await;
                 Err(lost())
             }
-            None => self.inner.append(session, id, fence, batch).await,
+            None => run.await,
         }
-    }
-
-    async fn mint(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        current: Fence,
-        holder: Holder,
-    ) -> Result<Fence, LogError> {
-        self.inner.mint(session, id, current, holder).await
-    }
-
-    async fn acquire_if_head(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        current: Fence,
-        head: Head,
-        holder: Holder,
-    ) -> Result<Fence, LogError> {
-        self.inner.acquire_if_head(session, id, current, head, holder).await
-    }
-
-    async fn head(&self, session: &SessionUid, level: Level) -> Result<Head, LogError> {
-        self.inner.head(session, level).await
-    }
-
-    async fn read(
-        &self,
-        session: &SessionUid,
-        from: Seq,
-        limit: ReadLimit,
-        level: Level,
-    ) -> Result<Vec<StoredRecord>, LogError> {
-        self.inner.read(session, from, limit, level).await
-    }
-
-    fn verify(
-        &self,
-        session: &SessionUid,
-        after: Head,
-    ) -> BoxStream<'static, Result<Verified, LogError>> {
-        self.inner.verify(session, after)
-    }
-
-    async fn fork(
-        &self,
-        id: AppendId,
-        parent: &SessionUid,
-        at: Head,
-        children: Vec<(NewSession, Event)>,
-    ) -> Result<Vec<SessionRow>, LogError> {
-        self.inner.fork(id, parent, at, children).await
-    }
-
-    fn may_be_child(&self, parent: &SessionUid, uid: &SessionUid) -> bool {
-        self.inner.may_be_child(parent, uid)
-    }
-
-    async fn import(
-        &self,
-        id: AppendId,
-        row: ImportRow,
-        records: BoxStream<'static, Result<ImportRecord, LogError>>,
-    ) -> Result<SessionRow, LogError> {
-        self.inner.import(id, row, records).await
-    }
-
-    async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
-        self.inner.staged(id).await
-    }
-
-    fn follow(&self) -> Option<&dyn Follow> {
-        self.inner.follow()
-    }
-
-    fn rows(&self) -> Option<&dyn NamedRows> {
-        self.inner.rows()
-    }
-
-    fn purge(&self) -> Option<&dyn Purge> {
-        self.inner.purge()
-    }
-
-    fn liveness(&self) -> Option<&dyn Liveness> {
-        self.inner.liveness()
-    }
-
-    async fn annotate(
-        &self,
-        session: &SessionUid,
-        seq: Seq,
-        fence: Fence,
-        key: &str,
-        value: &str,
-    ) -> Result<(), LogError> {
-        self.inner.annotate(session, seq, fence, key, value).await
     }
 }
 
@@ -239,13 +104,13 @@ fn unlucky(
     nth: usize,
     fates: &[Fate],
     overtake: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
-) -> (Fixture, Arc<Unlucky>) {
-    let log = Arc::new(Unlucky {
-        inner: Arc::clone(&session.log),
+) -> (Fixture, Arc<HookedLog<Unlucky>>) {
+    let unlucky = Unlucky {
         fates: Mutex::new([(nth, fates.to_vec())].into()),
         overtake: Box::new(overtake),
         sent: Mutex::default(),
-    });
+    };
+    let log = Arc::new(HookedLog::with_hook(Arc::clone(&session.log), unlucky));
     // The settling waits between its attempts; nothing else here needs time.
     tokio::time::pause();
     (session.through(Arc::clone(&log) as Arc<_>), log)
@@ -269,7 +134,7 @@ async fn a_lost_reply_is_settled(session: Fixture) {
             assert_eq!(session.model.calls(), 1);
             let mut expected = vec![1; 4];
             expected[nth] += fates.len();
-            assert_eq!(log.attempts(), expected, "the same append, sent again");
+            assert_eq!(log.hook().attempts(), expected, "the same append, sent again");
             let told = session.watcher.take();
             assert_eq!(told.len(), 5, "each record is told once: {told:?}");
             session.replay_check(&echo, 1, &["echo:hello"]).await;
@@ -300,7 +165,7 @@ async fn a_lost_append_that_was_overtaken_is_refused(session: Fixture) {
         assert_eq!((error.code(), error.outcome()), (expected, Outcome::NotApplied));
         let theirs = if fenced { "" } else { " ES IN MC OUT END" };
         assert_eq!(session.kinds().await, format!("ES IN MC{theirs}"), "and leaves no mark");
-        assert_eq!(log.attempts(), [1, 1, 2, 1], "judged once, and one error record tried");
+        assert_eq!(log.hook().attempts(), [1, 1, 2, 1], "judged once, and one error record tried");
         assert_eq!(session.model.calls(), 1);
         let told = session.watcher.take();
         assert_eq!(told.len(), 3, "{told:?}");
@@ -321,7 +186,7 @@ async fn an_applied_append_that_was_followed_counts(session: Fixture) {
     tokio::time::resume();
     assert_eq!(error.code(), "conflict", "{error:?}");
     assert_eq!(session.kinds().await, "ES IN MC OUT ES IN MC OUT END");
-    assert_eq!(log.attempts()[..3], [1, 1, 3]);
+    assert_eq!(log.hook().attempts()[..3], [1, 1, 3]);
     let told: Vec<_> = session.watcher.take();
     let last = kind(&session.events().await[3]);
     assert_eq!(told.last(), Some(&Told::Record(Seq::new(4), last)), "it is told as recorded");
@@ -338,7 +203,7 @@ async fn an_outcome_that_stays_unknown_ends_the_writer(session: Fixture) {
         tokio::time::resume();
         assert_eq!((error.code(), error.outcome()), ("outcome_unknown", Outcome::Unknown));
         assert_eq!(session.kinds().await, journal, "no error record follows what is not known");
-        let attempts = log.attempts();
+        let attempts = log.hook().attempts();
         assert!(attempts.len() == 3 && attempts[2] > 1, "{attempts:?}");
         session.resume(&echo).await.result.unwrap();
         assert_eq!((session.kinds().await.as_str(), session.model.calls()), (WHOLE, calls));

@@ -11,7 +11,7 @@ use mainspring_controller::{
     Resolving, Turn, TurnStop, approve, cancel, resolve,
 };
 use mainspring_eventlog::{EventLog, Holder, Level, SessionRow};
-use mainspring_testkit::{ManualClock, SeededEntropy, read_all};
+use mainspring_testkit::{HookedLog, ManualClock, SeededEntropy, read_all};
 
 use crate::turnstile::{HostId, Turnstile};
 use crate::world::{Ledger, SimLog, SimModel, SimTools, Told};
@@ -33,7 +33,7 @@ pub(crate) struct Host {
 impl Host {
     fn log(&self) -> Arc<dyn EventLog> {
         let (host, turnstile) = (self.id, self.turnstile.clone());
-        Arc::new(SimLog { host, turnstile, inner: Arc::clone(&self.store) })
+        Arc::new(HookedLog::with_hook(Arc::clone(&self.store), SimLog { host, turnstile }))
     }
 
     fn holder(&self) -> Holder {

@@ -5,16 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use mainspring_api::{
-    AppendId, BoxStream, Delta, Event, Fence, Head, LogRecord, Message, ModelError, ModelProvider,
-    ModelReply, ModelRequest, Outcome, Seq, SessionUid, StoreId, ToolCall, ToolError, ToolExecutor,
-    ToolResult, ToolScope,
+    Delta, LogRecord, Message, ModelError, ModelProvider, ModelReply, ModelRequest, Outcome,
+    ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope,
 };
 use mainspring_controller::Observer;
-use mainspring_eventlog::{
-    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
-    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
-    Verified,
-};
+use mainspring_eventlog::LogError;
+use mainspring_testkit::{LogCall, LogHook};
 
 use crate::turnstile::{HostId, Turnstile};
 
@@ -141,29 +137,24 @@ impl Observer for Told {
     fn on_delta(&self, _: Delta) {}
 }
 
-/// The log as one host reaches it: every operation waits before and after, and
+/// How one host reaches the log: every operation waits before and after, and
 /// now and then its answer is lost.
 #[derive(Debug)]
 pub(crate) struct SimLog {
     pub(crate) host: HostId,
     pub(crate) turnstile: Turnstile,
-    pub(crate) inner: Arc<dyn EventLog>,
 }
 
-impl SimLog {
-    async fn read<T>(
+impl LogHook for SimLog {
+    async fn around<T: Send>(
         &self,
+        call: LogCall,
         run: impl Future<Output = Result<T, LogError>> + Send,
     ) -> Result<T, LogError> {
         self.turnstile.pass(self.host).await;
-        run.await
-    }
-
-    async fn write<T>(
-        &self,
-        run: impl Future<Output = Result<T, LogError>> + Send,
-    ) -> Result<T, LogError> {
-        self.turnstile.pass(self.host).await;
+        if matches!(call, LogCall::Read | LogCall::Verify) {
+            return run.await;
+        }
         if self.turnstile.percent(2) {
             return Err(LogError::unavailable("not reached"));
         }
@@ -174,146 +165,5 @@ impl SimLog {
             return Err(LogError::Unavailable { message, outcome: Outcome::Unknown, source: None });
         }
         answer
-    }
-}
-
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl EventLog for SimLog {
-    fn store_id(&self) -> StoreId {
-        self.inner.store_id()
-    }
-
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
-        self.write(self.inner.create(id, session)).await
-    }
-
-    async fn get(&self, session: &SessionUid, level: Level) -> Result<SessionRow, LogError> {
-        self.read(self.inner.get(session, level)).await
-    }
-
-    async fn list(&self, query: ListQuery, level: Level) -> Result<Page, LogError> {
-        self.read(self.inner.list(query, level)).await
-    }
-
-    async fn update(
-        &self,
-        id: AppendId,
-        session: &SessionUid,
-        version: u64,
-        patch: RowPatch,
-    ) -> Result<SessionRow, LogError> {
-        self.write(self.inner.update(id, session, version, patch)).await
-    }
-
-    async fn append(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        fence: Fence,
-        batch: &Batch,
-    ) -> Result<Head, LogError> {
-        self.write(self.inner.append(session, id, fence, batch)).await
-    }
-
-    async fn mint(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        current: Fence,
-        holder: Holder,
-    ) -> Result<Fence, LogError> {
-        self.write(self.inner.mint(session, id, current, holder)).await
-    }
-
-    async fn acquire_if_head(
-        &self,
-        session: &SessionUid,
-        id: AppendId,
-        current: Fence,
-        head: Head,
-        holder: Holder,
-    ) -> Result<Fence, LogError> {
-        self.write(self.inner.acquire_if_head(session, id, current, head, holder)).await
-    }
-
-    async fn head(&self, session: &SessionUid, level: Level) -> Result<Head, LogError> {
-        self.read(self.inner.head(session, level)).await
-    }
-
-    async fn read(
-        &self,
-        session: &SessionUid,
-        from: Seq,
-        limit: ReadLimit,
-        level: Level,
-    ) -> Result<Vec<StoredRecord>, LogError> {
-        self.read(self.inner.read(session, from, limit, level)).await
-    }
-
-    fn verify(
-        &self,
-        session: &SessionUid,
-        after: Head,
-    ) -> BoxStream<'static, Result<Verified, LogError>> {
-        self.inner.verify(session, after)
-    }
-
-    async fn fork(
-        &self,
-        id: AppendId,
-        parent: &SessionUid,
-        at: Head,
-        children: Vec<(NewSession, Event)>,
-    ) -> Result<Vec<SessionRow>, LogError> {
-        self.write(self.inner.fork(id, parent, at, children)).await
-    }
-
-    fn may_be_child(&self, parent: &SessionUid, uid: &SessionUid) -> bool {
-        self.inner.may_be_child(parent, uid)
-    }
-
-    async fn import(
-        &self,
-        id: AppendId,
-        row: ImportRow,
-        records: BoxStream<'static, Result<ImportRecord, LogError>>,
-    ) -> Result<SessionRow, LogError> {
-        self.write(self.inner.import(id, row, records)).await
-    }
-
-    async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
-        self.read(self.inner.staged(id)).await
-    }
-
-    async fn annotate(
-        &self,
-        session: &SessionUid,
-        seq: Seq,
-        fence: Fence,
-        key: &str,
-        value: &str,
-    ) -> Result<(), LogError> {
-        self.write(self.inner.annotate(session, seq, fence, key, value)).await
-    }
-
-    fn follow(&self) -> Option<&dyn Follow> {
-        self.inner.follow()
-    }
-
-    fn rows(&self) -> Option<&dyn NamedRows> {
-        self.inner.rows()
-    }
-
-    fn purge(&self) -> Option<&dyn Purge> {
-        self.inner.purge()
-    }
-
-    fn liveness(&self) -> Option<&dyn Liveness> {
-        self.inner.liveness()
     }
 }
