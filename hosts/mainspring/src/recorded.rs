@@ -1,11 +1,11 @@
 //! What a session's records say of its turns and tool calls, read from the end.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use futures_util::StreamExt as _;
 use mainspring::api::{
-    ApprovalRef, Condition, EventBody, ExecutionId, Json, LogRecord, ReplayRequest, SessionUid,
-    ToolCall,
+    ApprovalRef, Condition, EventBody, ExecutionId, Json, LogRecord, ReplayRequest, Seq,
+    SessionUid, ToolCall,
 };
 use mainspring::controller::EXPIRES_NOTE;
 use mainspring::eventlog::canonical::json_text;
@@ -130,35 +130,49 @@ pub(crate) async fn execution(
     })
 }
 
-/// The tool call of the latest turn that has no receipt.
+/// The last tool call of the latest turn that has no receipt.
 pub(crate) async fn unanswered(
     context: &Context,
     session: &SessionUid,
 ) -> Result<Option<ToolCall>, CliError> {
     let row = context.sessions.get(&caller("mainspring get"), session).await?;
-    let mut calls: Vec<ToolCall> = Vec::new();
-    let mut answered = HashSet::new();
-    // Pages are read from the end, and each from its start.
-    let begun = last_before(context, session, row.last_seq.as_i64(), |record| {
+    let mut open = Open::default();
+    last_before(context, session, row.last_seq.as_i64(), |record| open.see(record)).await?;
+    Ok(open.last())
+}
+
+/// The calls and receipts of the latest turn, from pages that come last page
+/// first, each from its start.
+#[derive(Debug, Default)]
+struct Open {
+    calls: Vec<(Seq, ToolCall)>,
+    answered: HashMap<String, Seq>,
+}
+
+impl Open {
+    /// Whether the turn's start is seen, and so every record of it.
+    fn see(&mut self, record: &LogRecord) -> Option<()> {
         match &record.event.body {
             EventBody::ExecutionStart(_) => {
-                calls.clear();
-                answered.clear();
+                // What this page told before is of the turn before; later pages are of this one.
+                self.calls.retain(|(seq, _)| *seq > record.seq);
+                self.answered.retain(|_, seq| *seq > record.seq);
                 return Some(());
             }
-            EventBody::ToolCall(Some(call)) if !answered.contains(&call.id) => {
-                calls.push(call.clone());
-            }
+            EventBody::ToolCall(Some(call)) => self.calls.push((record.seq, call.clone())),
             EventBody::ToolResult(Some(result)) => {
-                calls.retain(|call| call.id != result.id);
-                answered.insert(result.id.clone());
+                self.answered.insert(result.id.clone(), record.seq);
             }
             _ => {}
         }
         None
-    });
-    begun.await?;
-    Ok(calls.pop())
+    }
+
+    fn last(self) -> Option<ToolCall> {
+        let Self { calls, answered } = self;
+        let open = calls.into_iter().filter(|(_, call)| !answered.contains_key(&call.id));
+        open.max_by_key(|(seq, _)| *seq).map(|(_, call)| call)
+    }
 }
 
 /// The last thing that `pick` finds, from `seq` backwards.
@@ -183,4 +197,65 @@ async fn last_before<T>(
         seq = from_seq - 1;
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use mainspring::api::{Event, Fence, Hash, Notes, ToolResult};
+
+    use super::*;
+
+    fn record(seq: u64, body: EventBody) -> LogRecord {
+        LogRecord {
+            seq: Seq::new(seq),
+            prev_hash: None,
+            hash: Hash::new([0; 32]),
+            fence: Fence::default(),
+            event: Event::of(body),
+            notes: Notes::default(),
+        }
+    }
+
+    fn call(seq: u64, id: &str) -> LogRecord {
+        let call = ToolCall { id: id.to_owned(), ..ToolCall::default() };
+        record(seq, EventBody::ToolCall(Some(call)))
+    }
+
+    fn result(seq: u64, id: &str) -> LogRecord {
+        let result = ToolResult { id: id.to_owned(), ..ToolResult::default() };
+        record(seq, EventBody::ToolResult(Some(result)))
+    }
+
+    fn start(seq: u64) -> LogRecord {
+        record(seq, EventBody::ExecutionStart(Default::default()))
+    }
+
+    fn last_of<const N: usize>(pages: [&[LogRecord]; N]) -> Option<String> {
+        let mut open = Open::default();
+        for record in pages.into_iter().flatten() {
+            open.see(record);
+        }
+        open.last().map(|call| call.id)
+    }
+
+    #[test]
+    fn a_turn_of_many_pages_is_read_whole() {
+        let newer = [result(5, "a"), call(6, "c")];
+        let older = [call(1, "old"), start(2), call(3, "a"), call(4, "b")];
+        assert_eq!(
+            last_of([&newer, &older]).as_deref(),
+            Some("c"),
+            "the last one, not the oldest page's"
+        );
+        let newer = [result(5, "a"), call(6, "c"), result(7, "c")];
+        assert_eq!(last_of([&newer, &older]).as_deref(), Some("b"));
+        let newer = [result(5, "a"), result(6, "b")];
+        assert_eq!(last_of([&newer, &older]), None, "the turn before is not its concern");
+    }
+
+    #[test]
+    fn an_id_may_be_used_again_by_the_next_turn() {
+        let page = [start(1), call(2, "a"), result(3, "a"), start(4), call(5, "a")];
+        assert_eq!(last_of([&page]).as_deref(), Some("a"));
+    }
 }
