@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    ApprovalRef, ApproveRequest, Approved, Classify as _, Decision, ErrorKind, PendingApproval,
+    ApprovalRef, ApproveRequest, Approved, Classify, Decision, ErrorKind, PendingApproval,
     ResolveRequest, ResumeRequest, Session, SessionUid, SessionsError,
 };
 use mainspring_controller::{Approval, IgnoreAll, Resolving, inspect_approval};
@@ -198,7 +198,7 @@ fn report(session: &SessionUid, error: &SessionsError, what: &'static str) {
 }
 
 /// Whether a decision can never be recorded, however often it is tried.
-pub(crate) fn is_settled(error: &SessionsError) -> bool {
+pub(crate) fn is_settled(error: &impl Classify) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Precondition

@@ -3,13 +3,13 @@
 //! The time is noted beside the request, so it survives the host. What is kept
 //! in memory is a bounded set of timers, soonest first, and one task.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use mainspring_api::{
-    AppendId, ApprovalRef, ApproveRequest, Bytes, Classify as _, Clock, ExecState, IdentityRef,
-    Seq, SessionUid, SessionsError, Timestamp,
+    AppendId, ApprovalRef, ApproveRequest, Bytes, Classify, Clock, ExecState, IdentityRef, Seq,
+    SessionUid, SessionsError, Timestamp,
 };
 use mainspring_controller::{EXPIRES_NOTE, EXPIRY_PRINCIPAL, settle};
 use mainspring_eventlog::reader::parse_rfc3339;
@@ -39,7 +39,7 @@ const PROJECTS_KIND: &str = "approval-expiry";
 /// Project names that are remembered as noted.
 const PROJECTS_MAX: usize = 4_096;
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Timer {
     at: Timestamp,
     session: SessionUid,
@@ -57,11 +57,14 @@ pub(crate) struct Expiry {
 
 #[derive(Debug, Default)]
 struct Timers {
-    due: BTreeSet<Timer>,
+    /// By what tells requests apart, soonest first; how long the requests of
+    /// their calls live is not part of that.
+    due: BTreeMap<(Timestamp, SessionUid, Seq), Option<Duration>>,
     /// Whether the task runs.
     running: bool,
-    /// Whether timers were left out for want of room.
-    left_out: bool,
+    /// Requests without a timer are to be looked for, from then on: there was
+    /// no room for all, or the log did not answer.
+    scan: Option<Timestamp>,
     /// Projects that are known to be noted.
     noted: HashSet<String>,
 }
@@ -80,29 +83,47 @@ impl Expiry {
 
     /// Adds a timer. Whether a task must be started for it.
     fn add(&self, timer: Timer) -> bool {
+        let Timer { at, session, request, ttl } = timer;
         let mut timers = self.timers();
-        timers.due.insert(timer);
+        // A scan finds requests again, and does not know what was said of their calls.
+        let known = timers.due.entry((at, session, request)).or_default();
+        *known = ttl.or(*known);
         if timers.due.len() > TIMERS_MAX {
             timers.due.pop_last();
-            timers.left_out = true;
+            timers.scan = Some(Timestamp::default());
         }
+        self.wake(&mut timers)
+    }
+
+    /// Has requests looked for from `at` on. Whether a task must be started for it.
+    fn scan_from(&self, at: Timestamp) -> bool {
+        let mut timers = self.timers();
+        timers.scan = Some(timers.scan.map_or(at, |known| known.min(at)));
+        self.wake(&mut timers)
+    }
+
+    fn wake(&self, timers: &mut Timers) -> bool {
         self.changed.notify_one();
         !std::mem::replace(&mut timers.running, true)
     }
 
     fn next(&self, now: Timestamp) -> Next {
         let mut timers = self.timers();
-        if timers.left_out && timers.due.len() <= TIMERS_MAX / 2 {
-            timers.left_out = false;
+        let has_room = timers.due.len() <= TIMERS_MAX / 2;
+        let scan = timers.scan.filter(|_| has_room);
+        if scan.is_some_and(|at| at <= now) {
+            timers.scan = None;
             return Next::Scan;
         }
-        match timers.due.first() {
-            None => Next::Sleep(TICK_MAX),
-            Some(first) if first.at <= now => {
-                Next::Expire(timers.due.pop_first().expect("it is there"))
-            }
-            Some(first) => Next::Sleep(between(now, first.at).min(TICK_MAX)),
+        if let Some(first) = timers.due.first_entry()
+            && first.key().0 <= now
+        {
+            let ((at, session, request), ttl) = first.remove_entry();
+            return Next::Expire(Timer { at, session, request, ttl });
         }
+        let first = timers.due.keys().next().map(|(at, ..)| *at);
+        let soonest = first.into_iter().chain(scan).min();
+        Next::Sleep(soonest.map_or(TICK_MAX, |at| between(now, at).min(TICK_MAX)))
     }
 }
 
@@ -153,16 +174,29 @@ impl Inner {
     pub(crate) async fn watch_request(self: &Arc<Self>, row: &SessionRow, ttl: Option<Duration>) {
         match self.expires(row).await {
             Ok(None) => {}
-            Ok(Some(timer)) => self.set_timer(Timer { ttl, ..timer }),
-            Err(error) => tracing::warn!(
-                session = %row.session.uid, code = error.code(),
-                "cannot tell whether a request for approval expires"
-            ),
+            Ok(Some(timer)) => self.keep_time(self.expiry.add(Timer { ttl, ..timer })),
+            Err(error) => {
+                tracing::warn!(
+                    session = %row.session.uid, code = error.code(),
+                    "cannot tell yet whether a request for approval expires"
+                );
+                self.scan_again(&error);
+            }
         }
     }
 
-    fn set_timer(self: &Arc<Self>, timer: Timer) {
-        if self.expiry.add(timer) {
+    /// Looks for requests once more after a failure that may pass.
+    fn scan_again(self: &Arc<Self>, error: &impl Classify) {
+        if is_settled(error) {
+            return;
+        }
+        let at = later(self.options.clock.now(), RETRY_AFTER);
+        self.keep_time(self.expiry.scan_from(at));
+    }
+
+    /// Starts the task, if it must be.
+    fn keep_time(self: &Arc<Self>, start: bool) {
+        if start {
             let (weak, expiry) = (Arc::downgrade(self), Arc::clone(&self.expiry));
             let clock = Arc::clone(&self.options.clock);
             tokio::spawn(async move { run(&weak, &expiry, &*clock).await });
@@ -184,7 +218,8 @@ impl Inner {
     /// Finds the requests that were made before this process started.
     pub(crate) async fn scan_requests(self: &Arc<Self>) {
         if let Err(error) = self.scan().await {
-            tracing::warn!(code = error.code(), "not all requests for approval were looked at");
+            tracing::warn!(code = error.code(), "not all requests for approval were looked at yet");
+            self.scan_again(&error);
         }
     }
 
@@ -347,6 +382,36 @@ mod tests {
         assert!(matches!(expiry.next(now), Next::Expire(_)));
         let early = Timestamp { seconds: 0, nanos: 0 };
         assert!(matches!(expiry.next(early), Next::Sleep(TICK_MAX)));
+    }
+
+    #[test]
+    fn a_request_that_is_found_again_keeps_what_its_call_said() {
+        let ttl = Some(Duration::from_secs(9));
+        let now = Timestamp { seconds: 1 << 30, nanos: 0 };
+        for (first, second) in [(None, ttl), (ttl, None)] {
+            let expiry = Expiry::default();
+            expiry.add(Timer { ttl: first, ..timer(1) });
+            expiry.add(Timer { ttl: second, ..timer(1) });
+            match expiry.next(now) {
+                Next::Expire(due) => assert_eq!(due, Timer { ttl, ..timer(1) }),
+                _ => panic!("it is due"),
+            }
+            assert!(matches!(expiry.next(now), Next::Sleep(TICK_MAX)), "once");
+        }
+    }
+
+    #[test]
+    fn a_scan_that_failed_is_made_again() {
+        let at = |seconds| Timestamp { seconds, nanos: 0 };
+        let expiry = Expiry::default();
+        assert!(expiry.scan_from(at(15)), "a task is needed");
+        assert!(!expiry.scan_from(at(20)), "one");
+        match expiry.next(at(10)) {
+            Next::Sleep(duration) => assert_eq!(duration, Duration::from_secs(5)),
+            _ => panic!("not yet"),
+        }
+        assert!(matches!(expiry.next(at(15)), Next::Scan));
+        assert!(matches!(expiry.next(at(30)), Next::Sleep(TICK_MAX)), "once");
     }
 
     #[test]
