@@ -92,8 +92,9 @@ impl Guarded {
         mut reply: ModelReply,
     ) -> Result<ModelReply, SinkError> {
         normalise(&mut reply.message);
-        let mut record = NewRecord::from(tag.event(EventBody::Output(Some(reply.message.clone()))));
-        if let Some(note) = usage_note(&reply) {
+        let usage = usage_note(&reply);
+        let mut record = NewRecord::from(tag.event(EventBody::Output(Some(reply.message))));
+        if let Some(note) = usage {
             record.notes.insert(USAGE_NOTE.to_owned(), note);
         }
         // Its intent says that it was asked for, so its refusal may be handled.

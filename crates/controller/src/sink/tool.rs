@@ -283,12 +283,14 @@ impl Guarded {
     ) -> std::result::Result<ToolResult, LogError> {
         normalise_result(&mut result);
         let event = |result: ToolResult| inner.means.tag.event(EventBody::ToolResult(Some(result)));
+        let receipt = ran(&result);
         let Some(writer) = &mut self.writer else {
             return Err(LogError::unavailable("a replay has no writer"));
         };
-        let written = match writer.append_one(event(result.clone()).into()).await {
+        let written = match writer.append_one(event(result).into()).await {
             Err(error @ (LogError::TooLarge { .. } | LogError::Unrecordable(_))) => {
-                let receipt = unrecordable(result, &error);
+                let error = format!("the tool was run, and its result cannot be recorded: {error}");
+                let receipt = ToolResult { error, ..receipt };
                 writer.append_one(event(receipt).into()).await?
             }
             written => written?,
@@ -300,12 +302,11 @@ impl Guarded {
     }
 }
 
-/// The receipt of a call whose own result has no recorded form.
-fn unrecordable(result: ToolResult, error: &LogError) -> ToolResult {
+/// The receipt of a call whose own result has no recorded form; its error is left open.
+fn ran(result: &ToolResult) -> ToolResult {
     ToolResult {
-        id: result.id,
+        id: result.id.clone(),
         is_error: true,
-        error: format!("the tool was run, and its result cannot be recorded: {error}"),
         // A denial's receipt is a fixed text and always fits.
         code: ResultCode::ExecutorError,
         approval_request_seq: result.approval_request_seq,
