@@ -5,7 +5,7 @@
 //! machine without a proxy.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::{Client, Url, redirect, retry};
@@ -59,22 +59,32 @@ pub fn is_loopback(url: &Url) -> bool {
 
 /// The system's certificate authorities; an http address needs none.
 fn tls(scheme: &str) -> Result<ClientConfig, HttpClientError> {
-    let mut roots = RootCertStore::empty();
-    if scheme == "https" {
-        let native = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(native.certs);
-        if roots.is_empty() {
-            let why = native.errors.first().map(ToString::to_string);
-            return Err(HttpClientError::NoRoots {
-                message: why.unwrap_or_else(|| "there are none".to_owned()),
-            });
-        }
-    }
+    let roots = match scheme {
+        "https" => system_roots()?,
+        _ => Arc::new(RootCertStore::empty()),
+    };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| HttpClientError::Client { message: error.to_string() })?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Read once: a host has many clients, and the system's file is long.
+fn system_roots() -> Result<Arc<RootCertStore>, HttpClientError> {
+    static ROOTS: OnceLock<Result<Arc<RootCertStore>, HttpClientError>> = OnceLock::new();
+    let read = || {
+        let mut roots = RootCertStore::empty();
+        let native = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(native.certs);
+        if roots.is_empty() {
+            let why = native.errors.first().map(ToString::to_string);
+            let message = why.unwrap_or_else(|| "there are none".to_owned());
+            return Err(HttpClientError::NoRoots { message });
+        }
+        Ok(Arc::new(roots))
+    };
+    ROOTS.get_or_init(read).clone()
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub fn event_bytes(event: &Event) -> Result<Vec<u8>, CanonicalError> {
 ///
 /// # Errors
 /// [`CanonicalError`] when its arguments have none.
-pub fn tool_call_bytes(call: &ToolCall) -> Result<Vec<u8>, CanonicalError> {
+pub(crate) fn tool_call_bytes(call: &ToolCall) -> Result<Vec<u8>, CanonicalError> {
     let mut out = String::new();
     bodies::write_tool_call(&mut out, call)?;
     Ok(out.into_bytes())
