@@ -172,6 +172,17 @@ pub(crate) struct HarnessArgs {
     pub(crate) replace_builtin: bool,
 }
 
+/// What a command that runs a turn itself needs.
+#[derive(Debug, Args)]
+pub(crate) struct TurnArgs {
+    #[command(flatten)]
+    pub(crate) host: HarnessArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) approval: ApprovalArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Where to listen: a loopback address, or unix:PATH.
@@ -232,11 +243,7 @@ pub(crate) struct Resume {
     #[arg(long, value_name = "UID")]
     pub(crate) session: String,
     #[command(flatten)]
-    pub(crate) host: HarnessArgs,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) approval: ApprovalArgs,
+    pub(crate) turn: TurnArgs,
 }
 
 #[derive(Debug, Args)]
@@ -272,11 +279,7 @@ pub(crate) struct Exec {
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
-    pub(crate) host: HarnessArgs,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) approval: ApprovalArgs,
+    pub(crate) turn: TurnArgs,
 }
 
 #[derive(Debug, Args)]
@@ -321,11 +324,7 @@ pub(crate) struct Decide {
     #[arg(long)]
     pub(crate) no_resume: bool,
     #[command(flatten)]
-    pub(crate) host: HarnessArgs,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) approval: ApprovalArgs,
+    pub(crate) turn: TurnArgs,
 }
 
 impl Decide {

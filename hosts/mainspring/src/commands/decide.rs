@@ -22,7 +22,8 @@ pub(crate) async fn decide(
     output: Output,
 ) -> Result<(), CliError> {
     let session = uid(args.session())?;
-    let context = Context::open(global, &args.host, Some(&args.model), Open::Existing).await?;
+    let context =
+        Context::open(global, &args.turn.host, Some(&args.turn.model), Open::Existing).await?;
     let decided = run(&context, global, &session, &args, approved, output).await;
     context.close().await;
     decided
@@ -57,7 +58,8 @@ async fn run(
     if args.no_resume {
         return Ok(());
     }
-    let request = ResumeRequest { session: session.clone(), approval_ttl: args.approval.ttl() };
+    let request =
+        ResumeRequest { session: session.clone(), approval_ttl: args.turn.approval.ttl() };
     run_resume(context, global, request, output).await.map_err(|error| {
         // A turn that waits again has gone on.
         if error.code == Condition::ApprovalParked.code() {

@@ -73,10 +73,11 @@ async fn begin(
         config: input::config(args).await?,
         expected_last_seq: args.expected_last_seq,
         deadline_unix: args.deadline.map_or(0, deadline_unix),
-        approval_ttl: args.approval.ttl(),
+        approval_ttl: args.turn.approval.ttl(),
         ..ExecRequest::default()
     };
-    let context = Context::open(global, &args.host, Some(&args.model), Open::OrCreate).await?;
+    let context =
+        Context::open(global, &args.turn.host, Some(&args.turn.model), Open::OrCreate).await?;
     let turn = start(&context, global, request, output).await;
     Ok((context, turn))
 }

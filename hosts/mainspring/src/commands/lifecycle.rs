@@ -43,8 +43,10 @@ pub(crate) async fn suspend(
 }
 
 pub(crate) async fn resume(global: &Global, args: Resume, output: Output) -> Result<(), CliError> {
-    let request = ResumeRequest { session: uid(&args.session)?, approval_ttl: args.approval.ttl() };
-    let context = Context::open(global, &args.host, Some(&args.model), Open::Existing).await?;
+    let request =
+        ResumeRequest { session: uid(&args.session)?, approval_ttl: args.turn.approval.ttl() };
+    let context =
+        Context::open(global, &args.turn.host, Some(&args.turn.model), Open::Existing).await?;
     let resumed = run_resume(&context, global, request, output).await;
     context.close().await;
     resumed
