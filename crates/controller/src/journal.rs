@@ -1,6 +1,6 @@
 //! One session's journal as one host process knows it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
@@ -8,7 +8,6 @@ use mainspring_api::{Event, ExecutionId, Head, History, HistoryError, Seq, Sessi
 use mainspring_eventlog::{
     EventLog, Level, LogError, ReadLimit, SessionRow, StoredRecord, Verified,
 };
-use tokio::sync::Mutex;
 
 use crate::error::ControllerError;
 
@@ -25,6 +24,9 @@ pub struct Journal {
     log: Arc<dyn EventLog>,
     uid: SessionUid,
     verified: Arc<Mutex<Head>>,
+    /// Held while the log is verified, so that many readers verify it once; a
+    /// writer never waits for it.
+    verifying: Arc<tokio::sync::Mutex<()>>,
     /// The execution whose approvals were found well formed, up to this position.
     approvals: Arc<Mutex<Option<(ExecutionId, Seq)>>>,
 }
@@ -33,7 +35,8 @@ impl Journal {
     /// The journal of `uid` in `log`, not verified yet.
     #[must_use]
     pub fn new(log: Arc<dyn EventLog>, uid: SessionUid) -> Self {
-        Self { log, uid, verified: Arc::default(), approvals: Arc::default() }
+        let (verified, verifying, approvals) = Default::default();
+        Self { log, uid, verified, verifying, approvals }
     }
 
     /// The store.
@@ -53,21 +56,23 @@ impl Journal {
     /// # Errors
     /// The log's: `Tampered` at the first bad position, `SessionNotFound`.
     pub async fn open(&self) -> Result<SessionRow, ControllerError> {
-        let mut verified = self.verified.lock().await;
+        let _one = self.verifying.lock().await;
         // What a concurrent writer appends between the two reads is verified by
         // the next round, which has only that to do.
         for _ in 0..OPEN_ROUNDS_MAX {
+            let mut verified = *lock(&self.verified);
             let row = self.log.get(&self.uid, Level::Committed).await?;
-            if row.view.head == *verified {
+            if row.view.head == verified {
                 return Ok(row);
             }
-            let mut steps = self.log.verify(&self.uid, *verified);
+            let mut steps = self.log.verify(&self.uid, verified);
             while let Some(step) = steps.next().await {
                 if let Verified::Done(head) = step? {
-                    *verified = head;
+                    verified = head;
+                    self.raise(head);
                 }
             }
-            if row.view.head == *verified {
+            if row.view.head == verified {
                 return Ok(row);
             }
         }
@@ -75,22 +80,30 @@ impl Journal {
     }
 
     /// Records that this process wrote itself need no second look.
-    pub(crate) async fn advance(&self, from: Head, to: Head) {
-        let mut verified = self.verified.lock().await;
+    pub(crate) fn advance(&self, from: Head, to: Head) {
+        let mut verified = lock(&self.verified);
         if *verified == from {
             *verified = to;
         }
     }
 
+    /// The journal is verified up to `head`, unless a writer went further meanwhile.
+    fn raise(&self, head: Head) {
+        let mut verified = lock(&self.verified);
+        if head.seq > verified.seq {
+            *verified = head;
+        }
+    }
+
     /// Whether the approvals of an execution are known to be well formed up to `seq`.
-    pub(crate) async fn has_checked(&self, execution: &ExecutionId, seq: Seq) -> bool {
-        let checked = self.approvals.lock().await;
+    pub(crate) fn has_checked(&self, execution: &ExecutionId, seq: Seq) -> bool {
+        let checked = lock(&self.approvals);
         checked.as_ref().is_some_and(|(id, upto)| id == execution && *upto == seq)
     }
 
     /// The approvals of an execution are well formed up to `seq`.
-    pub(crate) async fn checked(&self, execution: &ExecutionId, seq: Seq) {
-        *self.approvals.lock().await = Some((execution.clone(), seq));
+    pub(crate) fn checked(&self, execution: &ExecutionId, seq: Seq) {
+        *lock(&self.approvals) = Some((execution.clone(), seq));
     }
 
     /// Reads the records `from..=to`, page by page.
@@ -130,6 +143,10 @@ impl Journal {
             len: before.get().saturating_sub(1),
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn missing(seq: Seq) -> LogError {

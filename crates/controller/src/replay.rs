@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mainspring_api::{Descriptor, EventBody, Harness, Seq, Start};
-use mainspring_eventlog::{ExecutionTable as _, ExecutionView, SessionView};
+use mainspring_eventlog::{ExecutionTable as _, SessionView};
 
-use crate::approval::check_approvals;
+use crate::approval::scan_approvals;
 use crate::controller::{Controller, is_stateless, unconsumed};
 use crate::error::ControllerError;
 use crate::execution::{self, Opening, check_evidence};
@@ -104,7 +104,7 @@ impl Controller {
     ) -> Result<Option<Descriptor>, ControllerError> {
         let Executions { completed, gated, harnesses } = executions;
         for turn in completed.iter().filter(|turn| turn.gated).chain(gated) {
-            check_approvals(&self.journal, &self.view_of(*turn).await?).await?;
+            scan_approvals(&self.journal, turn.first, turn.last).await?;
         }
         let gated = completed.iter().any(|turn| turn.gated);
         let mut names = harnesses.iter();
@@ -120,23 +120,6 @@ impl Controller {
             return Err(ControllerError::ApprovalUnavailable);
         }
         Ok(Some(descriptor))
-    }
-
-    /// The whole view of a turn, folded again.
-    async fn view_of(&self, turn: Extent) -> Result<ExecutionView, ControllerError> {
-        let mut view = None;
-        let mut id = None;
-        self.journal
-            .read_range(turn.first, turn.last, |stored| {
-                let event = stored.event()?;
-                let id = id.get_or_insert_with(|| event.execution_id.clone());
-                if let Some(id) = id {
-                    ExecutionView::refold(&mut view, id, stored.seq, &event);
-                }
-                Ok(())
-            })
-            .await?;
-        view.ok_or_else(|| without_id(turn))
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use mainspring_api::{
-    ApprovalRef, ApprovalRequest, Bytes, Descriptor, EventBody, Harness, Seq, Start, ToolCall,
-};
-use mainspring_eventlog::{ExecutionView, GateView, NewRecord, SessionRow};
+use mainspring_api::{ApprovalRef, Bytes, Descriptor, EventBody, Harness, Seq, Start, ToolCall};
+use mainspring_eventlog::{ExecutionView, GateView, SessionRow};
 use tokio::time::Instant;
 
 use crate::approval::check_approvals;
@@ -14,7 +12,7 @@ use crate::error::ControllerError;
 use crate::execution::{self, check_evidence, check_inputs, refuse_inherited_intent};
 use crate::legacy;
 use crate::machine::{Beyond, Facts, Machine};
-use crate::recorded::{EXPIRES_NOTE, EffectNotes, expiry_text};
+use crate::recorded::EffectNotes;
 use crate::resolve::{is_repeatable, is_unknown};
 use crate::run;
 use crate::tape::Tape;
@@ -182,13 +180,9 @@ impl Controller {
         view: &ExecutionView,
         gate: &GateView,
     ) -> Result<Seq, ControllerError> {
-        let body = ApprovalRequest { tool_call_id: gate.call_id.clone(), reason: String::new() };
-        let event = Tag::Execution(view.id.clone()).event(EventBody::ApprovalRequest(Some(body)));
-        let mut record = NewRecord::from(event);
-        if let Some(ttl) = self.options.approval_ttl {
-            let expires = expiry_text(&*self.options.clock, ttl);
-            record.notes.insert(EXPIRES_NOTE.to_owned(), expires);
-        }
+        let tag = Tag::Execution(view.id.clone());
+        let ttl = self.options.approval_ttl;
+        let record = tag.approval_request(&gate.call_id, ttl, &*self.options.clock);
         Ok(self.writer(row.view.head).append_one(record).await?.seq)
     }
 
@@ -220,7 +214,7 @@ impl Controller {
             resume_from_seq: opening.start.resume_from_seq,
         };
         // A start that cannot be delivered fails no turn: nothing is run or recorded.
-        harness.check_start(&start).await.map_err(ControllerError::Run)?;
+        run::check_start(harness, &start, deadline).await?;
         let facts = self.facts(opening.start.model, descriptor.as_ref());
         Ok(Prepared::Run(Box::new(Pending {
             machine: Machine::new(Beyond::Live, facts),

@@ -13,7 +13,7 @@ use crate::machine::Closing;
 use crate::sink::RunSink;
 use crate::writer::Writer;
 
-/// How long a harness may take to describe itself.
+/// How long a harness may take to describe itself, or to look at a start.
 pub(crate) const DESCRIBE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a harness may take to leave once its turn was stopped.
@@ -153,11 +153,29 @@ pub(crate) async fn ask(
     harness: &Arc<dyn Harness>,
     deadline: Option<Instant>,
 ) -> Result<Descriptor, HarnessError> {
-    let bound = Instant::now() + DESCRIBE_MAX;
-    let at = deadline.map_or(bound, |deadline| deadline.min(bound));
-    tokio::time::timeout_at(at, harness.describe()).await.unwrap_or_else(|_| {
+    tokio::time::timeout_at(within(deadline), harness.describe()).await.unwrap_or_else(|_| {
         Err(HarnessError::Deadline { message: "it did not describe itself".to_owned() })
     })
+}
+
+/// Asks the harness whether it can take a start, within the same bounds.
+pub(crate) async fn check_start(
+    harness: &Arc<dyn Harness>,
+    start: &Start,
+    deadline: Option<Instant>,
+) -> Result<(), ControllerError> {
+    let checked = tokio::time::timeout_at(within(deadline), harness.check_start(start)).await;
+    checked
+        .unwrap_or_else(|_| {
+            let message = "it did not say whether it can take the start".to_owned();
+            Err(HarnessError::Deadline { message })
+        })
+        .map_err(ControllerError::Run)
+}
+
+fn within(deadline: Option<Instant>) -> Instant {
+    let bound = Instant::now() + DESCRIBE_MAX;
+    deadline.map_or(bound, |deadline| deadline.min(bound))
 }
 
 /// As [`ask`], for the controller's own answer.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::{
-    AppendId, Classify as _, Entropy, Event, EventBody, ExecutionId, Fence, Head, LogRecord,
-    Outcome, Seq, random_hex,
+    AppendId, ApprovalRequest, Classify as _, Clock, Entropy, Event, EventBody, ExecutionId, Fence,
+    Head, LogRecord, Outcome, Seq, random_hex,
 };
 use mainspring_eventlog::{Batch, LogError, NewRecord};
 
 use crate::journal::Journal;
 use crate::observer::{Observer, tell};
-use crate::recorded::recorded_form;
+use crate::recorded::{EXPIRES_NOTE, expiry_text, recorded_form};
 
 /// How often an operation with an unknown outcome is sent again to settle it.
 const SETTLE_TRIES_MAX: u32 = 6;
@@ -53,7 +53,7 @@ impl Writer {
         let batch = Batch::link(self.head, records)?;
         let head = self.settle(&batch).await?;
         // What is durable is known before anything can fail here.
-        self.journal.advance(self.head, head).await;
+        self.journal.advance(self.head, head);
         self.head = head;
         let canonical: Vec<_> = batch.stored().map(|stored| stored.canonical.clone()).collect();
         let written = batch
@@ -82,8 +82,13 @@ impl Writer {
             return Err(error.clone());
         }
         let (log, uid, fence) = (self.journal.log(), self.journal.uid(), self.fence);
-        let value = random_hex(&*self.entropy, 8);
+        let value = self.note_value();
         settle(|| log.annotate(uid, seq, fence, key, &value)).await
+    }
+
+    /// A value that is this writer's alone.
+    pub(crate) fn note_value(&self) -> String {
+        random_hex(&*self.entropy, 8)
     }
 
     async fn settle(&mut self, batch: &Batch) -> Result<Head, LogError> {
@@ -150,5 +155,21 @@ impl Tag {
             Self::Execution(id) => Event::in_execution(id, body),
             Self::Legacy(_) => Event::of(body),
         }
+    }
+
+    /// A request for approval of a call, with the time at which it expires, if it does.
+    pub(crate) fn approval_request(
+        &self,
+        tool_call_id: &str,
+        ttl: Option<Duration>,
+        clock: &dyn Clock,
+    ) -> NewRecord {
+        let tool_call_id = tool_call_id.to_owned();
+        let request = ApprovalRequest { tool_call_id, reason: String::new() };
+        let mut record = NewRecord::from(self.event(EventBody::ApprovalRequest(Some(request))));
+        if let Some(ttl) = ttl {
+            record.notes.insert(EXPIRES_NOTE.to_owned(), expiry_text(clock, ttl));
+        }
+        record
     }
 }

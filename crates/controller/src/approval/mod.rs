@@ -8,7 +8,7 @@ pub use decide::{Approval, EXPIRY_PRINCIPAL, approve};
 pub use inspect::{ApprovalState, inspect_approval};
 
 pub(crate) use decide::decision_event;
-pub(crate) use scan::check_approvals;
+pub(crate) use scan::{check_approvals, scan_approvals};
 
 use mainspring_api::{Part, ResultCode, Seq, ToolResult};
 

@@ -6,7 +6,7 @@ use mainspring_api::{
     ApprovalRequest, ApprovalResult, Condition, Divergence, Event, EventBody, Mediation,
     ResultCode, Seq, ToolCall, ToolResult,
 };
-use mainspring_eventlog::ExecutionView;
+use mainspring_eventlog::{ExecutionView, StoredRecord};
 
 use crate::error::ControllerError;
 use crate::journal::Journal;
@@ -153,19 +153,28 @@ impl Scan {
 /// `InvalidExecutionLog` for evidence out of shape, `ReplayDiverged` for
 /// evidence of another call, request or decision.
 pub(crate) async fn check_approvals(journal: &Journal, view: &ExecutionView) -> Checked {
-    if view.gate.is_none() || journal.has_checked(&view.id, view.last_seq).await {
+    if view.gate.is_none() || journal.has_checked(&view.id, view.last_seq) {
         return Ok(());
     }
-    let mut scan = Scan::default();
-    journal
-        .read_range(view.first_seq, view.last_seq, |stored| {
-            let event = stored.event()?;
-            match event.execution_id.as_ref() == Some(&view.id) {
-                true => scan.apply(stored.seq, &event),
-                false => Ok(()),
-            }
-        })
-        .await?;
-    journal.checked(&view.id, view.last_seq).await;
+    scan_approvals(journal, view.first_seq, view.last_seq).await?;
+    journal.checked(&view.id, view.last_seq);
     Ok(())
+}
+
+/// Checks the approvals of the execution whose records lie between its first
+/// and its last, in one pass.
+///
+/// # Errors
+/// As [`check_approvals`].
+pub(crate) async fn scan_approvals(journal: &Journal, first: Seq, last: Seq) -> Checked {
+    let mut scan = Scan::default();
+    let mut whose = None;
+    let visit = |stored: StoredRecord| {
+        let event = stored.event()?;
+        match *whose.get_or_insert_with(|| event.execution_id.clone()) == event.execution_id {
+            true => scan.apply(stored.seq, &event),
+            false => Ok(()),
+        }
+    };
+    journal.read_range(first, last, visit).await
 }

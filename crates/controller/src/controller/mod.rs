@@ -137,7 +137,7 @@ impl Controller {
             inputs: turn.inputs.clone(),
             resume_from_seq: turn.resume_from_seq,
         };
-        harness.check_start(&start).await.map_err(ControllerError::Run)?;
+        run::check_start(harness, &start, turn.deadline).await?;
         self.check_caller(turn.deadline)?;
         let mut writer = self.writer(head);
         let recorded = ExecutionStart {

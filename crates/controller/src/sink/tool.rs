@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use mainspring_api::{
-    ApprovalRef, ApprovalRequest, EventBody, Outcome, ResultCode, Resumability, Seq, SinkError,
-    ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope,
+    ApprovalRef, EventBody, Outcome, ResultCode, Resumability, Seq, SinkError, ToolCall, ToolError,
+    ToolExecutor, ToolResult, ToolScope,
 };
 use mainspring_eventlog::{LogError, NewRecord};
 use tokio::sync::OwnedMutexGuard;
 
-use super::{Guarded, Inner, refused};
+use super::{Guarded, Inner, Means, refused};
 use crate::approval::Binding;
 use crate::controller::ApprovedRetry;
 use crate::machine::{Decided, Redriven, ToolStep, carries_receipt};
 use crate::recorded::{
-    EXPIRES_NOTE, EffectNotes, FAILED_NOTE, RESTARTED_NOTE, RETRIES_MAX, RETRY_NOTE, STARTED_NOTE,
-    expiry_text, normalise_result,
+    EffectNotes, FAILED_NOTE, RESTARTED_NOTE, RETRIES_MAX, RETRY_NOTE, STARTED_NOTE,
+    normalise_result,
 };
 use crate::resolve::{is_repeatable, offers};
 use crate::run;
@@ -66,15 +66,14 @@ impl Inner {
         call: &ToolCall,
         intent: ToolCall,
     ) -> Result<ToolResult> {
-        let intent = self.means.tag.event(EventBody::ToolCall(Some(intent)));
-        let seq = guarded.record(intent.into()).await?.seq;
-        let notes = EffectNotes::default();
-        let Ok(executor) = self.executor(&call.tool) else {
+        let executor = self.executor(&call.tool);
+        let mut intent = NewRecord::from(self.means.tag.event(EventBody::ToolCall(Some(intent))));
+        if executor.is_err() {
             // Whoever resumes with the tool may start it: nobody has.
-            guarded.allow_start(seq, &notes).await?;
-            return Err(SinkError::MissingToolExecutor);
-        };
-        self.execute(guarded, &executor, (seq, &notes), call).await
+            intent.notes.insert(format!("{RETRY_NOTE}1"), guarded.writer()?.note_value());
+        }
+        let seq = guarded.record(intent).await?.seq;
+        self.execute(guarded, &executor?, (seq, &EffectNotes::default()), call).await
     }
 
     /// An intent whose result is missing: the tool is run under the recorded
@@ -152,8 +151,8 @@ impl Inner {
     /// Records the intent and its request as one unit, and parks the turn.
     async fn park(self: &Arc<Self>, guarded: &mut Guarded, intent: ToolCall) -> Result<ToolResult> {
         let tool_call_id = intent.id.clone();
-        let request = ApprovalRequest { tool_call_id: tool_call_id.clone(), reason: String::new() };
-        let request = self.request_record(request);
+        let Means { tag, approval_ttl, clock, .. } = &self.means;
+        let request = tag.approval_request(&tool_call_id, *approval_ttl, &**clock);
         let intent = self.means.tag.event(EventBody::ToolCall(Some(intent)));
         let written = match guarded.writer()?.append(vec![intent.into(), request]).await {
             Ok(written) => written,
@@ -169,16 +168,6 @@ impl Inner {
             tool_call_id,
             request_seq,
         }))
-    }
-
-    /// A request for approval, with the time at which it expires, if it does.
-    fn request_record(&self, request: ApprovalRequest) -> NewRecord {
-        let event = self.means.tag.event(EventBody::ApprovalRequest(Some(request)));
-        let mut record = NewRecord::from(event);
-        if let Some(ttl) = self.means.approval_ttl {
-            record.notes.insert(EXPIRES_NOTE.to_owned(), expiry_text(&*self.means.clock, ttl));
-        }
-        record
     }
 
     /// A decided gate: a denial is its receipt; an approved call is run once.
