@@ -14,7 +14,7 @@ use mainspring_api::{
 use mainspring_controller::{EXPIRES_NOTE, EXPIRY_PRINCIPAL, settle};
 use mainspring_eventlog::reader::parse_rfc3339;
 use mainspring_eventlog::{Level, ListQuery, LogError, ReadLimit, RowKey, SessionRow};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::approvals::is_settled;
 use crate::service::{Inner, log_failed};
@@ -29,6 +29,10 @@ const TICK_MAX: Duration = Duration::from_secs(60);
 
 /// After how long a decision that could not be recorded is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Requests that are ended at a time, so that a session which is slow to answer
+/// does not hold up the others.
+const LANES: usize = 16;
 
 /// Sessions of one page of the scan.
 const SCAN_PAGE: usize = 200;
@@ -256,8 +260,18 @@ impl Inner {
         }
     }
 
+    async fn expire_or_retry(self: &Arc<Self>, timer: Timer) {
+        let Err(error) = self.expire(&timer).await else { return };
+        if is_settled(&error) {
+            tracing::debug!(session = %timer.session, code = error.code(), "not expired");
+        } else {
+            tracing::info!(session = %timer.session, code = error.code(), "not expired yet");
+            let at = later(self.options.clock.now(), RETRY_AFTER);
+            self.keep_time(self.expiry.add(Timer { at, ..timer }));
+        }
+    }
+
     /// Decides a request whose time has come, unless somebody else has.
-    /// Whether that is to be tried again.
     async fn expire(self: &Arc<Self>, timer: &Timer) -> Result<(), SessionsError> {
         self.admit_turn()?;
         let row = self.find_active(&timer.session).await?;
@@ -312,19 +326,17 @@ impl Inner {
 
 /// Ends requests as their time comes, for as long as the host is there.
 async fn run(host: &Weak<Inner>, expiry: &Expiry, clock: &dyn Clock) {
+    let lanes = Arc::new(Semaphore::new(LANES));
     loop {
         let Some(inner) = host.upgrade() else { return };
         match expiry.next(clock.now()) {
-            Next::Expire(timer) => match inner.expire(&timer).await {
-                Ok(()) => {}
-                Err(error) if is_settled(&error) => {
-                    tracing::debug!(session = %timer.session, code = error.code(), "not expired");
-                }
-                Err(error) => {
-                    tracing::info!(session = %timer.session, code = error.code(), "not expired yet");
-                    expiry.add(Timer { at: later(clock.now(), RETRY_AFTER), ..timer });
-                }
-            },
+            Next::Expire(timer) => {
+                let lane = Arc::clone(&lanes).acquire_owned().await;
+                tokio::spawn(async move {
+                    inner.expire_or_retry(timer).await;
+                    drop(lane);
+                });
+            }
             Next::Scan => inner.scan_requests().await,
             Next::Sleep(duration) => {
                 drop(inner);

@@ -6,11 +6,11 @@ use mainspring_api::{
     Classify as _, EventBody, HarnessError, Json, Mediation, ModelReply, ResultCode, SinkError,
     ToolCall, ToolResult,
 };
-use mainspring_testkit::read_all;
+use mainspring_testkit::{CutMode, CutOp, CutPoint, CutSide, CutStore, read_all};
 
 use crate::support::raw::{kinds, reported, some_usage};
 use crate::support::{
-    Answers, Fixture, Probe, TestModel, TestTools, ask, mediated, sink_error, turn,
+    Answers, Fixture, Probe, TestModel, TestTools, ask, driven, mediated, sink_error, turn,
 };
 
 /// The result that is recorded at `index`.
@@ -103,6 +103,20 @@ async fn a08_missing_executor(session: Fixture) {
     assert_eq!(sink_error(&error).code(), "missing_tool_executor");
     assert_eq!(session.kinds().await, "ES IN TC ERR");
     session.replay_check(&probe, 0, &[]).await;
+}
+
+/// That nobody was there to run it is durable with the intent: a host that dies right after leaves nothing unknown.
+async fn a08_cut_after_the_intent(session: Fixture) {
+    let probe = session.place(Probe::calling([mediated("c1", "search")])).await;
+    let point = CutPoint { side: CutSide::After, op: CutOp::Append, nth: 2 };
+    let dying = Arc::new(CutStore::new(Arc::clone(&session.log), point, CutMode::Dead));
+    session.through(dying.clone()).exec(&probe, &["hello"]).await.unwrap_err();
+    assert!(dying.reached());
+    assert_eq!(session.kinds().await, "ES IN TC");
+    let session = session.with_tools();
+    driven(session.resume(&probe).await);
+    assert_eq!(session.kinds().await, "ES IN TC TR END");
+    assert_eq!(session.executor().calls(), 1);
 }
 
 /// A failed executor leaves an intent without result and no count; the harness may go on, and so it does on replay.
@@ -296,6 +310,7 @@ matrix! {
         #[test] fn a06_unmediated_call_reaches_no_executor;
         #[test] fn a07_missing_key_reaches_no_executor;
         #[test] fn a08_missing_executor;
+        #[test] fn a08_cut_after_the_intent;
         #[test] fn a09_executor_error_unhandled;
         #[test] fn a09_executor_panics;
         #[test] fn a12_original_args;

@@ -45,7 +45,12 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
         // The journal says how far the turn got. Closing would wait for it.
         return Err(stopped("the turn is left as it is; it can be resumed"));
     }
-    context.close().await;
+    // The turn has been told of; what closing waits for may be left.
+    tokio::select! {
+        biased;
+        _ = stops.next() => {}
+        () = context.close() => {}
+    }
     result.map(|_| ())
 }
 
@@ -202,7 +207,11 @@ impl Turn {
         }
         // A gate that was recorded first is closed once its turn has parked.
         if let Some(cancelling) = cancelling {
-            self.last = Some(Box::new(cancelling.await?));
+            tokio::select! {
+                biased;
+                _ = stops.next() => return Ok(Shown::Left),
+                canceled = cancelling => self.last = Some(Box::new(canceled?)),
+            }
         }
         self.end(context, global, output).await?;
         Ok(Shown::Ended)
