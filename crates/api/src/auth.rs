@@ -3,7 +3,9 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
+use crate::clock::Timestamp;
 use crate::condition::Condition;
 use crate::error::{Classify, ErrorKind};
 use crate::id::{RequestId, SessionUid};
@@ -24,11 +26,21 @@ pub struct CallerIdentity {
 pub struct Caller {
     /// The verified identity, if there is one.
     pub identity: Option<CallerIdentity>,
-    /// Full name of the method that the call came in by; it stays the same for
-    /// every check that the call causes.
+    /// When the credential behind it expires: a follow ends then, a turn does not.
+    pub expires: Option<Timestamp>,
+    /// Full name of the method that the call came in by, one of [`method`](crate::method);
+    /// it stays the same for every check that the call causes.
     pub method: &'static str,
     /// The call's id in logs.
     pub request_id: RequestId,
+}
+
+impl Caller {
+    /// Somebody that nothing is known of.
+    #[must_use]
+    pub const fn anonymous(method: &'static str, request_id: RequestId) -> Self {
+        Self { identity: None, expires: None, method, request_id }
+    }
 }
 
 /// What is to be done.
@@ -51,6 +63,7 @@ pub enum Action {
     RegistryList,
     RegistryRegister,
     RegistryRetire,
+    Adopt,
 }
 
 impl Action {
@@ -73,6 +86,7 @@ impl Action {
             Self::RegistryList => "registry.list",
             Self::RegistryRegister => "registry.register",
             Self::RegistryRetire => "registry.retire",
+            Self::Adopt => "adopt",
         }
     }
 }
@@ -132,15 +146,33 @@ impl Classify for AuthzError {
 pub struct Credentials {
     /// A bearer token.
     pub bearer: Option<Secret>,
-    /// DER of a verified client certificate.
-    pub certificate: Option<Vec<u8>>,
+    /// DER of the client certificate that the connection was made with; its
+    /// chain and its validity have been verified by the transport.
+    pub certificate: Option<Bytes>,
+}
+
+/// An identity that a credential vouches for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Whose it is.
+    pub identity: CallerIdentity,
+    /// When the credential expires.
+    pub expires: Option<Timestamp>,
 }
 
 /// Turns credentials into an identity.
 #[async_trait]
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// The identity behind `credentials`.
-    async fn authenticate(&self, credentials: &Credentials) -> Result<CallerIdentity, AuthnError>;
+    ///
+    /// # Guarantees
+    /// A credential that does not hold is never made up for by another one
+    /// that was presented beside it.
+    ///
+    /// # Errors
+    /// `Unauthenticated`, whose text says nothing of the credential;
+    /// `Unavailable` when what is needed to check it cannot be had.
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Verified, AuthnError>;
 }
 
 /// Why credentials give no identity.

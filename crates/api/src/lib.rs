@@ -27,6 +27,7 @@ mod harness;
 mod id;
 mod json;
 mod message;
+pub mod method;
 mod model;
 mod operations;
 mod registry;
@@ -44,7 +45,7 @@ pub use bytes::Bytes;
 pub use approval::{ApprovalPolicy, Decision, PendingApproval};
 pub use auth::{
     Action, Authenticator, AuthnError, AuthorizeRequest, Authorizer, AuthzError, Caller,
-    CallerIdentity, Credentials,
+    CallerIdentity, Credentials, Verified,
 };
 pub use clock::{Clock, Entropy, OsEntropy, SystemClock, Timestamp};
 pub use condition::Condition;
@@ -71,8 +72,8 @@ pub use model::{
     ModelRequest, StreamingModel, ToolChoice, ToolChoiceMode, ToolDefinition, Usage,
 };
 pub use operations::{
-    ExportRequest, FindRequest, ImportRequest, Operations, VerifyProgress, VerifyReport,
-    VerifyRequest,
+    AdoptRequest, ExportRequest, FindRequest, ImportRequest, Operations, VerifyProgress,
+    VerifyReport, VerifyRequest,
 };
 pub use registry::{
     HarnessRegistration, HarnessRegistry, HarnessSource, HarnessSpec, HarnessState, Placement,
@@ -88,9 +89,9 @@ pub use session::{
 };
 pub use sessions::{
     ApproveRequest, Approved, CancelReason, CancelRequest, CreateRequest, Delta, DescribeReport,
-    ExecRequest, ExecStream, ExecUpdate, FollowRequest, FollowUpdate, ForkRequest, ListPage,
-    ListRequest, OnDisconnect, ReplayRequest, Resolution, ResolveRequest, ResumeRequest, Sessions,
-    SessionsError,
+    ExecRequest, ExecStream, ExecUpdate, FenceHolder, FollowRequest, FollowUpdate, ForkRequest,
+    LastError, ListPage, ListRequest, OnDisconnect, OpenCall, ReplayRequest, Resolution,
+    ResolveRequest, ResumeRequest, RunningOperation, Sessions, SessionsError, Standing,
 };
 pub use signal::Signal;
 pub use sink::{Divergence, EventSink, SinkError};

@@ -90,6 +90,15 @@ pub struct ImportRequest {
     pub id: Option<AppendId>,
 }
 
+/// A session without an owner, and who is to own it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdoptRequest {
+    /// The session.
+    pub session: SessionUid,
+    /// Its owner from now on.
+    pub owner: Owner,
+}
+
 /// Finding, verifying, exporting and importing journals.
 #[async_trait]
 pub trait Operations: fmt::Debug + Send + Sync + 'static {
@@ -130,4 +139,11 @@ pub trait Operations: fmt::Debug + Send + Sync + 'static {
         request: ImportRequest,
         lines: BoxStream<'static, Result<Bytes, SessionsError>>,
     ) -> Result<Session, SessionsError>;
+
+    /// Gives a session that has no owner to one. The same again answers the same.
+    ///
+    /// # Errors
+    /// `failed_precondition` when it has another owner.
+    async fn adopt(&self, caller: &Caller, request: AdoptRequest)
+    -> Result<Session, SessionsError>;
 }

@@ -176,6 +176,9 @@ pub struct Session {
     pub annotations: BTreeMap<String, String>,
     /// Who owns it.
     pub owner: Option<Owner>,
+    /// What is ill-formed in its journal, if something is: operations that would
+    /// act on it refuse.
+    pub fault: Option<String>,
 }
 
 /// Small unhashed side data of a record, such as its commit time.

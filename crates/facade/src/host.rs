@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::{
-    ApprovalPolicy, Clock, Entropy, Harness, HarnessConnector, ModelPolicy, ModelProvider,
-    OsEntropy, Outcome, Runtime, SystemClock, ToolCall, ToolError, ToolExecutor, ToolResult,
-    ToolScope, async_trait, random_hex,
+    ApprovalPolicy, Authorizer, Clock, Entropy, Harness, HarnessConnector, ModelPolicy,
+    ModelProvider, OsEntropy, Outcome, Runtime, SystemClock, ToolCall, ToolError, ToolExecutor,
+    ToolResult, ToolScope, async_trait, random_hex,
 };
 use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{EventLog, Holder};
@@ -27,6 +27,7 @@ pub struct HostBuilder {
     tools: Option<Arc<dyn ToolExecutor>>,
     approval_ttl: Option<Duration>,
     approval_policy: Option<Arc<dyn ApprovalPolicy>>,
+    authorizer: Option<Arc<dyn Authorizer>>,
     connectors: Connectors,
     placed: Vec<(String, Arc<dyn Runtime>)>,
     replace_built_in: bool,
@@ -48,6 +49,7 @@ impl HostBuilder {
             tools: None,
             approval_ttl: None,
             approval_policy: None,
+            authorizer: None,
             connectors: Connectors::in_process(),
             placed: Vec::new(),
             replace_built_in: false,
@@ -100,6 +102,13 @@ impl HostBuilder {
     #[must_use]
     pub fn approval_policy(mut self, policy: Arc<dyn ApprovalPolicy>) -> Self {
         self.approval_policy = Some(policy);
+        self
+    }
+
+    /// Decides what callers may do; everybody may do everything unless set.
+    #[must_use]
+    pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
+        self.authorizer = Some(authorizer);
         self
     }
 
@@ -195,6 +204,7 @@ impl HostBuilder {
             clock: Arc::clone(&self.clock),
             entropy: Arc::clone(&self.entropy),
             idle: IDLE,
+            authorizer: self.authorizer.clone(),
             approval_ttl: self.approval_ttl,
             approval_policy: self.approval_policy.clone(),
         });

@@ -13,7 +13,7 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let log = Stores::with_defaults().open("memory:", Default::default()).unwrap();
 //! let host = HostBuilder::new(log).build().unwrap();
-//! let caller = Caller { identity: None, method: "doc", request_id: RequestId::new("doc").unwrap() };
+//! let caller = Caller::anonymous("doc", RequestId::new("doc").unwrap());
 //! let request = ExecRequest { inputs: vec![Message::user("hello")], ..ExecRequest::default() };
 //! let mut updates = host.service().exec(&caller, request).await.unwrap();
 //! let mut kinds = Vec::new();

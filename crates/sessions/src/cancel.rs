@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_api::{CancelRequest, Condition, EndState, Outcome, Session, SessionsError};
+use mainspring_api::{
+    Action, Caller, CancelRequest, Condition, EndState, Outcome, Session, SessionsError,
+};
 use mainspring_controller::{Cancellation, ControllerError, IgnoreAll, TurnStop};
 use mainspring_eventlog::SessionRow;
 use mainspring_placement::{Lease, Operation, PlacementError, Told};
@@ -20,9 +22,10 @@ const CANCEL_WAIT_MAX: Duration = Duration::from_secs(30);
 impl Inner {
     pub(crate) async fn cancel(
         self: &Arc<Self>,
+        caller: &Caller,
         request: CancelRequest,
     ) -> Result<Session, SessionsError> {
-        self.find_active(&request.session).await?;
+        self.find_active_for(caller, &[Action::Cancel], &request.session).await?;
         let inner = Arc::clone(self);
         // The host's: who asked may go away, and it is cancelled all the same.
         self.owned(async move {

@@ -11,6 +11,8 @@ pub(crate) fn session(row: SessionRow) -> Session {
         tool_call_id: gate.call_id.clone(),
         request_seq: request.as_i64(),
     });
+    let fault = row.view.evidence_fault.as_ref().or(row.view.legacy_fault.as_ref());
+    let fault = fault.map(|fault| format!("seq {}: {}", fault.seq, fault.what));
     let (parent_uid, fork_seq) = match row.parent {
         Some((uid, seq)) => (Some(uid), seq),
         None => Default::default(),
@@ -37,5 +39,6 @@ pub(crate) fn session(row: SessionRow) -> Session {
         labels: s.labels,
         annotations: s.annotations,
         owner: s.owner,
+        fault,
     }
 }

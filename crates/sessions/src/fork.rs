@@ -8,7 +8,7 @@ use mainspring_eventlog::{NewSession, SessionRow};
 use mainspring_placement::Call;
 
 use crate::convert;
-use crate::service::{Inner, invalid, owner, placement_failed};
+use crate::service::{Inner, invalid, placement_failed};
 
 /// Children of one call.
 const CHILDREN_MAX: i32 = 128;
@@ -82,7 +82,7 @@ impl Inner {
                     annotations: s.annotations.clone(),
                     origin: s.origin.clone(),
                     identity: None,
-                    owner: owner(caller),
+                    owner: self.owner_for(caller),
                 })
             })
             .collect()

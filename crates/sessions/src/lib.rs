@@ -14,6 +14,7 @@
 //!
 //! [`ApprovalPolicy`]: mainspring_api::ApprovalPolicy
 
+mod access;
 mod approvals;
 mod cancel;
 mod convert;

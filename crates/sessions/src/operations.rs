@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    AppendId, BoxStream, Bytes, Caller, ExportRequest, FindRequest, Head, ImportRequest, ListPage,
-    Operations, Session, SessionUid, SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
+    AdoptRequest, AppendId, BoxStream, Bytes, Caller, ExportRequest, FindRequest, Head,
+    ImportRequest, ListPage, Operations, Session, SessionUid, SessionsError, VerifyProgress,
+    VerifyReport, VerifyRequest,
 };
 use mainspring_eventlog::export::{Line, check_line, head_line, no_lines, parse_line, record_line};
 use mainspring_eventlog::{
@@ -16,7 +17,7 @@ use mainspring_eventlog::{
 
 use crate::convert;
 use crate::replay::Pages;
-use crate::service::{Service, invalid, log_failed, owner};
+use crate::service::{Service, invalid, log_failed, unimplemented};
 
 /// The size of a page that was asked for.
 pub(crate) fn page_size(asked: i32) -> usize {
@@ -49,7 +50,7 @@ impl Operations for Service {
     async fn find(&self, caller: &Caller, request: FindRequest) -> Result<ListPage, SessionsError> {
         let query = ListQuery {
             project: self.inner.project(&request.project).to_owned(),
-            owner: request.owner.or_else(|| owner(caller)),
+            owner: request.owner.or_else(|| self.inner.owner_for(caller)),
             states: request.states,
             harness: request.harness,
             labels: request.labels,
@@ -114,6 +115,14 @@ impl Operations for Service {
             }
         }
     }
+
+    async fn adopt(
+        &self,
+        _caller: &Caller,
+        _request: AdoptRequest,
+    ) -> Result<Session, SessionsError> {
+        Err(unimplemented("adopt"))
+    }
 }
 
 impl Service {
@@ -141,7 +150,7 @@ impl Service {
         let mut session = NewSession::bare(uid, self.inner.project(&request.project));
         session.name = request.name;
         session.harness = request.harness;
-        session.owner = owner(caller);
+        session.owner = self.inner.owner_for(caller);
         ImportRow { session, create_time: None, parent: None }
     }
 }

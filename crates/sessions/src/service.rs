@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mainspring_api::{
-    ApprovalPolicy, Caller, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind,
-    ExecState, Owner, Session, SessionUid, SessionsError, Signal,
+    ApprovalPolicy, Authorizer, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind,
+    ExecState, Session, SessionUid, SessionsError, Signal,
 };
 use mainspring_controller::Journal;
 use mainspring_eventlog::{EventLog, Holder, Level, LogError, SessionRow};
@@ -27,6 +27,8 @@ pub struct ServiceOptions {
     pub project: String,
     /// Who mints fences for what needs no compute: this incarnation of the host.
     pub holder: Holder,
+    /// Decides what callers may do; without it, everybody may do everything.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
     /// Wall clock.
     pub clock: Arc<dyn Clock>,
     /// Source of ids.
@@ -150,8 +152,7 @@ impl Inner {
     ) -> Result<SessionRow, SessionsError> {
         let row = self.find(session).await?;
         if row.view.deletion == DeletionState::Pending {
-            let message = format!("session {session} is deleted");
-            return Err(SessionsError::new(Condition::SessionDeleted, message).on(session));
+            return Err(deleted(session));
         }
         Ok(row)
     }
@@ -228,11 +229,6 @@ impl Inner {
     }
 }
 
-pub(crate) fn owner(caller: &Caller) -> Option<Owner> {
-    let identity = caller.identity.as_ref()?;
-    Some(Owner { issuer: identity.issuer.clone(), subject: identity.subject.clone() })
-}
-
 pub(crate) fn log_failed(error: LogError) -> SessionsError {
     SessionsError::because(Arc::new(error))
 }
@@ -240,6 +236,11 @@ pub(crate) fn log_failed(error: LogError) -> SessionsError {
 /// A placement error as the service reports it.
 pub(crate) fn placement_failed(error: PlacementError) -> SessionsError {
     SessionsError::because(Arc::new(error))
+}
+
+pub(crate) fn deleted(session: &SessionUid) -> SessionsError {
+    let message = format!("session {session} is deleted");
+    SessionsError::new(Condition::SessionDeleted, message).on(session)
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> SessionsError {

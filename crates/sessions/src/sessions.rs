@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use mainspring_api::{
-    AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, CreateRequest,
+    Action, AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, CreateRequest,
     DescribeReport, ExecRequest, ExecStream, FollowRequest, FollowUpdate, ForkRequest, ListPage,
     ListRequest, LogRecord, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid,
     Sessions, SessionsError,
@@ -13,7 +13,7 @@ use mainspring_eventlog::{ListQuery, NewSession, SessionRow};
 
 use crate::convert;
 use crate::operations::page_size;
-use crate::service::{Inner, Service, log_failed, owner, placement_failed, unimplemented};
+use crate::service::{Inner, Service, log_failed, placement_failed, unimplemented};
 
 impl Inner {
     pub(crate) async fn create(
@@ -21,6 +21,7 @@ impl Inner {
         caller: &Caller,
         request: CreateRequest,
     ) -> Result<SessionRow, SessionsError> {
+        self.allow(caller, Action::Create).await?;
         self.admit_turn()?;
         if request.idempotency_key.is_some() {
             return Err(unimplemented("an idempotency key (x-idempotency-key)"));
@@ -38,7 +39,7 @@ impl Inner {
             annotations: request.annotations,
             origin: request.origin,
             identity: request.identity.filter(|identity| !identity.is_empty()),
-            owner: owner(caller),
+            owner: self.owner_for(caller),
         };
         let (log, id) = (&self.options.log, AppendId::random(entropy));
         settle(|| log.create(id, session.clone())).await.map_err(log_failed)
@@ -55,16 +56,15 @@ impl Sessions for Service {
         self.inner.create(caller, request).await.map(convert::session)
     }
 
-    async fn get(&self, _caller: &Caller, session: &SessionUid) -> Result<Session, SessionsError> {
-        Ok(self.inner.seen(self.inner.find(session).await?))
+    async fn get(&self, caller: &Caller, session: &SessionUid) -> Result<Session, SessionsError> {
+        let row = self.inner.find_for(caller, &[Action::Read], session).await?;
+        Ok(self.inner.seen(row))
     }
 
-    async fn list(
-        &self,
-        _caller: &Caller,
-        request: ListRequest,
-    ) -> Result<ListPage, SessionsError> {
+    async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage, SessionsError> {
+        self.inner.allow(caller, Action::List).await?;
         let query = ListQuery {
+            owner: self.inner.restricted_to(caller)?,
             project: self.inner.project(&request.project).to_owned(),
             page_size: page_size(request.page_size),
             ..ListQuery::default()
@@ -146,10 +146,10 @@ impl Sessions for Service {
 
     async fn cancel(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         request: CancelRequest,
     ) -> Result<Session, SessionsError> {
-        self.inner.cancel(request).await
+        self.inner.cancel(caller, request).await
     }
 
     async fn delete(

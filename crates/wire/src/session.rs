@@ -130,6 +130,7 @@ impl TryFrom<v1::Session> for Session {
             labels: session.labels,
             annotations: session.annotations,
             owner: None,
+            fault: None,
         })
     }
 }

@@ -186,7 +186,7 @@ async fn remote(_server: &str) -> Result<Arc<dyn Sessions>, CliError> {
 
 /// The caller of one command.
 pub(crate) fn caller(method: &'static str) -> Caller {
-    Caller { identity: None, method, request_id: RequestId::random(&OsEntropy) }
+    Caller::anonymous(method, RequestId::random(&OsEntropy))
 }
 
 /// A word that a shell reads as it is.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use futures_util::StreamExt as _;
 use mainspring::api::{
     ApprovalRef, Condition, EventBody, ExecutionId, Json, LogRecord, ReplayRequest, Seq,
-    SessionUid, ToolCall,
+    SessionUid, ToolCall, method,
 };
 use mainspring::controller::EXPIRES_NOTE;
 use mainspring::eventlog::canonical::json_text;
@@ -120,7 +120,7 @@ pub(crate) async fn execution(
     if let Some(named) = named {
         return ExecutionId::new(named).map_err(|error| CliError::usage(error.to_string()));
     }
-    let row = context.sessions.get(&caller("mainspring get"), session).await?;
+    let row = context.sessions.get(&caller(method::GET_SESSION), session).await?;
     let last = last_before(context, session, row.last_seq.as_i64(), |record| {
         record.event.execution_id.clone()
     });
@@ -135,7 +135,7 @@ pub(crate) async fn unanswered(
     context: &Context,
     session: &SessionUid,
 ) -> Result<Option<ToolCall>, CliError> {
-    let row = context.sessions.get(&caller("mainspring get"), session).await?;
+    let row = context.sessions.get(&caller(method::GET_SESSION), session).await?;
     let mut open = Open::default();
     last_before(context, session, row.last_seq.as_i64(), |record| open.see(record)).await?;
     Ok(open.last())
@@ -186,7 +186,7 @@ async fn last_before<T>(
         let from_seq = (seq - PAGE + 1).max(1);
         let request =
             ReplayRequest { session: session.clone(), from_seq, to_seq: seq, verify: false };
-        let mut records = context.sessions.replay(&caller("mainspring replay"), request).await?;
+        let mut records = context.sessions.replay(&caller(method::REPLAY), request).await?;
         let mut found = None;
         while let Some(record) = records.next().await {
             found = pick(&record?).or(found);

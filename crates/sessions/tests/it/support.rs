@@ -300,6 +300,7 @@ impl World {
             clock: Arc::clone(&self.clock) as _,
             entropy: Arc::new(OsEntropy),
             idle: IDLE,
+            authorizer: None,
             approval_ttl: self.ttl,
             approval_policy: self.policy.clone(),
         })
@@ -364,7 +365,7 @@ fn kind(record: &LogRecord) -> &'static str {
 }
 
 pub(crate) fn caller() -> Caller {
-    Caller { identity: None, method: "test", request_id: RequestId::new("t").unwrap() }
+    Caller::anonymous("test", RequestId::new("t").unwrap())
 }
 
 /// What a stream showed.

@@ -70,13 +70,14 @@ fn service(log: Arc<dyn EventLog>, harness: Talker) -> Service {
         clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
         idle: Duration::from_secs(300),
+        authorizer: None,
         approval_ttl: None,
         approval_policy: None,
     })
 }
 
 fn caller() -> Caller {
-    Caller { identity: None, method: "test", request_id: RequestId::new("t").unwrap() }
+    Caller::anonymous("test", RequestId::new("t").unwrap())
 }
 
 async fn created(service: &Service) -> Session {

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
     ApproveRequest, BoxStream, Caller, CancelRequest, Condition, CreateRequest, ExecRequest,
     ExecStream, ExecUpdate, ForkRequest, ReplayRequest, ResumeRequest, Session, Sessions,
-    SessionsError,
+    SessionsError, method,
 };
 use mainspring_wire::v1::sessions_server as generated;
 use mainspring_wire::{NotesField, WireError, approved_to_wire, session_uid, v1};
@@ -19,7 +19,6 @@ use crate::metadata::{
     self, APPROVAL_DIGEST, APPROVAL_TTL, EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT,
 };
 use crate::options::LinkOptions;
-use crate::sessions::method;
 use crate::status::to_status;
 
 /// Serves a sessions service over gRPC.
@@ -75,7 +74,7 @@ pub(super) fn begin(
 ) -> (Caller, CallLog) {
     let request_id = metadata::request_id(metadata, &*options.entropy);
     let log = CallLog::start(method, kind, request_id.clone(), session);
-    let caller = Caller { identity: None, method, request_id };
+    let caller = Caller::anonymous(method, request_id);
     (caller, log)
 }
 
@@ -175,7 +174,7 @@ impl generated::Sessions for Rpc {
         request: Request<v1::CreateSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
         let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::CREATE, RpcKind::Unary, "");
+        let (caller, log) = self.0.begin(&metadata, method::CREATE_SESSION, RpcKind::Unary, "");
         let work = async {
             metadata::only(&metadata, &[IDEMPOTENCY_KEY])?;
             let mut request = CreateRequest::from(body);
@@ -190,7 +189,7 @@ impl generated::Sessions for Rpc {
         request: Request<v1::GetSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
         let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::GET, RpcKind::Unary, &body.uid);
+        let (caller, log) = self.0.begin(&metadata, method::GET_SESSION, RpcKind::Unary, &body.uid);
         let work = async {
             metadata::only(&metadata, &[])?;
             let uid = session_uid("uid", &body.uid).map_err(bad_request)?;
@@ -204,7 +203,7 @@ impl generated::Sessions for Rpc {
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
         let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::LIST, RpcKind::Unary, "");
+        let (caller, log) = self.0.begin(&metadata, method::LIST_SESSIONS, RpcKind::Unary, "");
         let work = async {
             metadata::only(&metadata, &[])?;
             let page = self.0.sessions.list(&caller, body.into()).await?;
@@ -218,7 +217,8 @@ impl generated::Sessions for Rpc {
         request: Request<v1::DeleteSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
         let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::DELETE, RpcKind::Unary, &body.uid);
+        let (caller, log) =
+            self.0.begin(&metadata, method::DELETE_SESSION, RpcKind::Unary, &body.uid);
         let work = async {
             metadata::only(&metadata, &[])?;
             let uid = session_uid("uid", &body.uid).map_err(bad_request)?;

@@ -19,7 +19,7 @@ pub(crate) fn uid(text: &str) -> SessionUid {
 }
 
 pub(crate) fn caller() -> Caller {
-    Caller { identity: None, method: "test", request_id: RequestId::new("request-1").unwrap() }
+    Caller::anonymous("test", RequestId::new("request-1").unwrap())
 }
 
 pub(crate) fn session(text: &str) -> Session {
@@ -48,6 +48,7 @@ pub(crate) fn session(text: &str) -> Session {
         labels: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
         annotations: BTreeMap::new(),
         owner: None,
+        fault: None,
     }
 }
 

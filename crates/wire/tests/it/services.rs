@@ -48,6 +48,7 @@ fn session() -> Session {
         labels: map("l"),
         annotations: map("x"),
         owner: None,
+        fault: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What to run next when a turn stopped.
 
-use mainspring::api::{Condition, Outcome, Session, SessionUid};
+use mainspring::api::{Condition, Outcome, Session, SessionUid, method};
 
 use crate::args::Global;
 use crate::context::{Context, caller, quoted};
@@ -21,7 +21,7 @@ pub(crate) async fn advised(
     } else if error.code == Condition::ToolFailed.code() {
         format!("; next: {}, which says if the call must be resolved first", next("resume"))
     } else if error.code == Condition::ApprovalBlocked.code() {
-        match context.sessions.get(&caller("mainspring get"), session).await {
+        match context.sessions.get(&caller(method::GET_SESSION), session).await {
             Ok(row) if row.pending_approval.is_some() => {
                 format!("; next: {} (or deny)", next("approve"))
             }

@@ -1,6 +1,6 @@
 //! Ending a turn.
 
-use mainspring::api::{CancelReason, CancelRequest, Session};
+use mainspring::api::{CancelReason, CancelRequest, Session, method};
 
 use crate::args::{Cancel, Global, HarnessArgs, Reason};
 use crate::context::{Context, Open, caller, uid};
@@ -26,5 +26,5 @@ async fn run(context: &Context, args: &Cancel) -> Result<Session, CliError> {
         Reason::Internal => CancelReason::Internal,
     };
     let request = CancelRequest { session, execution_id, reason };
-    Ok(context.sessions.cancel(&caller("mainspring cancel"), request).await?)
+    Ok(context.sessions.cancel(&caller(method::CANCEL), request).await?)
 }

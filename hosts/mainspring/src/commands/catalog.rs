@@ -1,6 +1,6 @@
 //! Creating, listing and showing sessions.
 
-use mainspring::api::{CreateRequest, ListRequest, Session, SessionUid};
+use mainspring::api::{CreateRequest, ListRequest, Session, SessionUid, method};
 
 use crate::args::{Create, Global, HarnessArgs, List, OneSession};
 use crate::context::{Context, Open, caller, uid};
@@ -17,7 +17,7 @@ pub(crate) async fn create(global: &Global, args: Create, output: Output) -> Res
         model: args.model,
         ..CreateRequest::default()
     };
-    let created = context.sessions.create(&caller("mainspring create"), request).await;
+    let created = context.sessions.create(&caller(method::CREATE_SESSION), request).await;
     context.close().await;
     let session = created?;
     output.line(|| session.uid.to_string(), || session_json(&session));
@@ -30,7 +30,7 @@ pub(crate) async fn list(global: &Global, args: List, output: Output) -> Result<
     loop {
         let request =
             ListRequest { project: global.project.clone(), page_size: args.page_size, page_token };
-        let page = context.sessions.list(&caller("mainspring list"), request).await?;
+        let page = context.sessions.list(&caller(method::LIST_SESSIONS), request).await?;
         for session in &page.sessions {
             output.line(|| list_line(session), || session_json(session));
         }
@@ -67,7 +67,7 @@ async fn find(
     session: &SessionUid,
     output: Output,
 ) -> Result<(Session, Option<RecordedCall>), CliError> {
-    let session = context.sessions.get(&caller("mainspring get"), session).await?;
+    let session = context.sessions.get(&caller(method::GET_SESSION), session).await?;
     let Some(approval) = &session.pending_approval else { return Ok((session, None)) };
     let waiting = match recorded::call(context, &session.uid, approval).await {
         Ok(call) => Some(call),

@@ -2,7 +2,7 @@
 
 use mainspring::api::{
     ApprovalRef, ApproveRequest, Approved, Condition, IdentityRef, Outcome, ResumeRequest,
-    SessionUid,
+    SessionUid, method,
 };
 use serde_json::json;
 
@@ -53,7 +53,7 @@ async fn run(
         digest: Some(args.digest.clone().unwrap_or_else(|| recorded.digest.clone())),
     };
     let verb = if approved { "approve" } else { "deny" };
-    let decided = context.sessions.approve(&caller("mainspring approve"), request).await?;
+    let decided = context.sessions.approve(&caller(method::APPROVE), request).await?;
     show(&decided, &recorded, verb, output)?;
     if args.no_resume {
         return Ok(());
@@ -98,7 +98,7 @@ async fn named(
             request_seq: seq,
         });
     }
-    let found = context.sessions.get(&caller("mainspring get"), session).await?;
+    let found = context.sessions.get(&caller(method::GET_SESSION), session).await?;
     found.pending_approval.ok_or_else(|| CliError {
         session: Some(session.to_string()),
         ..CliError::of(

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use mainspring::api::{
     CancelReason, CancelRequest, Condition, CreateRequest, ExecRequest, ExecState, ExecStream,
-    ExecUpdate, Outcome, Session, SessionsError,
+    ExecUpdate, Outcome, Session, SessionsError, method,
 };
 use serde_json::json;
 
@@ -93,7 +93,7 @@ async fn start(
     mut request: ExecRequest,
     output: Output,
 ) -> Result<Turn, CliError> {
-    let caller = caller("mainspring exec");
+    let caller = caller(method::EXEC);
     // A session of another project than the server's default is created first.
     let created = request.session.is_none();
     if created && request.expected_last_seq.is_none_or(|seq| seq == 0) {
@@ -163,7 +163,7 @@ impl Turn {
                         output.note("cancelling; a second interrupt leaves the turn");
                         let sessions = Arc::clone(&context.sessions);
                         cancelling = Some(Box::pin(async move {
-                            sessions.cancel(&caller("mainspring cancel"), request).await
+                            sessions.cancel(&caller(method::CANCEL), request).await
                         }));
                     }
                     running => {

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use indicatif::ProgressBar;
 use mainspring::api::{
     AppendId, BoxStream, Bytes, Classify as _, Condition, ErrorKind, ExportRequest, Head,
-    ImportRequest, Operations as _, OsEntropy, Outcome, SessionUid, SessionsError,
+    ImportRequest, Operations as _, OsEntropy, Outcome, SessionUid, SessionsError, method,
 };
 use mainspring::sessions::Service;
 use serde_json::json;
@@ -73,7 +73,7 @@ struct Exported<'a> {
 impl Exported<'_> {
     async fn lines(&self, after: Head) -> Result<LineStream, SessionsError> {
         let request = ExportRequest { session: self.session.clone(), after };
-        self.service.export(&caller("mainspring export"), request).await
+        self.service.export(&caller(method::EXPORT), request).await
     }
 
     /// Writes everything, and returns how many records there are.
@@ -197,7 +197,7 @@ pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Res
     let cut = Arc::new(AtomicBool::new(false));
     let mut staged = Staged { id, output, kept: true };
     let lines = line_stream(journal, Arc::clone(&cut));
-    let imported = host.service().import(&caller("mainspring import"), request, lines).await;
+    let imported = host.service().import(&caller(method::IMPORT), request, lines).await;
     staged.kept = imported
         .as_ref()
         .err()

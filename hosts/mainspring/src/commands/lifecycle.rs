@@ -1,7 +1,7 @@
 //! Forking, suspending and resuming.
 
 use futures_util::StreamExt as _;
-use mainspring::api::{ExecUpdate, ForkRequest, ResumeRequest, Session};
+use mainspring::api::{ExecUpdate, ForkRequest, ResumeRequest, Session, method};
 use serde_json::json;
 
 use super::advice;
@@ -20,7 +20,7 @@ pub(crate) async fn fork(global: &Global, args: Fork, output: Output) -> Result<
         identity: None,
     };
     let context = Context::open(global, &args.host, None, Open::Existing).await?;
-    let forked = context.sessions.fork(&caller("mainspring fork"), request).await;
+    let forked = context.sessions.fork(&caller(method::FORK), request).await;
     context.close().await;
     for child in forked? {
         output.line(|| child_line(&child), || session_json(&child));
@@ -35,7 +35,7 @@ pub(crate) async fn suspend(
 ) -> Result<(), CliError> {
     let session = uid(&args.session)?;
     let context = Context::open(global, &args.host, None, Open::Existing).await?;
-    let suspended = context.sessions.suspend(&caller("mainspring suspend"), &session).await;
+    let suspended = context.sessions.suspend(&caller(method::SUSPEND), &session).await;
     context.close().await;
     let session = suspended?;
     output.line(|| moved_line(&session, "suspend"), || session_json(&session));
@@ -74,7 +74,7 @@ async fn show_resume(
     request: ResumeRequest,
     output: Output,
 ) -> Result<Box<Session>, CliError> {
-    let mut stream = context.sessions.resume(&caller("mainspring resume"), request).await?;
+    let mut stream = context.sessions.resume(&caller(method::RESUME), request).await?;
     let mut last = None;
     while let Some(update) = stream.next().await {
         if let Some(session) = show(update?, output)? {

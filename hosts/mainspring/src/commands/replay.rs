@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
-use mainspring::api::{AppendId, Fence, Head, OsEntropy, ReplayRequest, Seq, Session, SessionUid};
+use mainspring::api::{
+    AppendId, Fence, Head, OsEntropy, ReplayRequest, Seq, Session, SessionUid, method,
+};
 use mainspring::controller::{Journal, Replayed};
 use mainspring::eventlog::{ChainVerifier, ImportRecord, ImportRow, LogError, NewSession};
 use mainspring::placement::Call;
@@ -30,7 +32,7 @@ pub(crate) async fn replay(global: &Global, args: Replay, output: Output) -> Res
     };
     // From the first record on, the chain is checked as it is shown.
     let mut chain = (request.from_seq <= 1).then(|| ChainVerifier::after(Head::EMPTY));
-    let mut stream = context.sessions.replay(&caller("mainspring replay"), request).await?;
+    let mut stream = context.sessions.replay(&caller(method::REPLAY), request).await?;
     while let Some(record) = stream.next().await {
         let record = record?;
         if let Some(chain) = &mut chain {
@@ -97,7 +99,7 @@ async fn copy(
     source: &Context,
     session: &SessionUid,
 ) -> Result<(Session, Vec<mainspring::eventlog::StoredRecord>), CliError> {
-    let caller = caller("mainspring replay");
+    let caller = caller(method::REPLAY);
     let row = source.sessions.get(&caller, session).await?;
     let request = ReplayRequest {
         session: session.clone(),

@@ -1,6 +1,6 @@
 //! A person's word on a tool call whose outcome nobody knows.
 
-use mainspring::api::{Resolution, ResolveRequest, Session};
+use mainspring::api::{Resolution, ResolveRequest, Session, method};
 
 use crate::args::{Global, HarnessArgs, Resolve};
 use crate::context::{Context, Open, caller, uid};
@@ -30,7 +30,7 @@ pub(crate) async fn resolve(
             tool_call_id: args.tool_call.clone(),
             resolution,
         };
-        let resolved = context.sessions.resolve(&caller("mainspring resolve"), request).await;
+        let resolved = context.sessions.resolve(&caller(method::RESOLVE), request).await;
         Ok::<Session, CliError>(resolved?)
     };
     let resolved = resolved.await;

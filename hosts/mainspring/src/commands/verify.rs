@@ -3,7 +3,7 @@
 use futures_util::StreamExt as _;
 use mainspring::api::{
     Head, Operations as _, ReplayRequest, Seq, SessionUid, VerifyProgress, VerifyReport,
-    VerifyRequest,
+    VerifyRequest, method,
 };
 use mainspring::eventlog::export::LineVerifier;
 use mainspring::eventlog::{ChainVerifier, LogError};
@@ -60,7 +60,7 @@ async fn verify_session(
     let report = match &context.host {
         Some(host) => {
             let request = VerifyRequest { session, expect_head };
-            let caller = caller("mainspring verify");
+            let caller = caller(method::VERIFY);
             let mut steps = host.service().verify(&caller, request).await?;
             let bar = progress::bar("verify", 0);
             let mut report = None;
@@ -88,7 +88,7 @@ async fn verify_remote(
     session: SessionUid,
     expect_head: Option<Head>,
 ) -> Result<VerifyReport, CliError> {
-    let caller = caller("mainspring verify");
+    let caller = caller(method::VERIFY);
     let row = context.sessions.get(&caller, &session).await?;
     let last = row.last_seq;
     let mut chain = ChainVerifier::after(Head::EMPTY);

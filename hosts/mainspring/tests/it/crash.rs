@@ -68,7 +68,7 @@ impl ModelProvider for Ledger {
 }
 
 fn caller() -> Caller {
-    Caller { identity: None, method: "test", request_id: RequestId::new("test").unwrap() }
+    Caller::anonymous("test", RequestId::new("test").unwrap())
 }
 
 /// The host process: runs or resumes a turn, with the store stopping where it is told.

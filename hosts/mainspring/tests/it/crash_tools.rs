@@ -102,7 +102,7 @@ impl ToolExecutor for FileTools {
 }
 
 fn caller() -> Caller {
-    Caller { identity: None, method: "test", request_id: RequestId::new("test").unwrap() }
+    Caller::anonymous("test", RequestId::new("test").unwrap())
 }
 
 /// Does whatever the session asks for next, until its turn has ended.

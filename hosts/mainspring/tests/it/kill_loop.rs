@@ -23,7 +23,7 @@ const ROUNDS_OF_A_SESSION: u64 = 4;
 const START_UP_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn caller() -> Caller {
-    Caller { identity: None, method: "test", request_id: RequestId::new("test").unwrap() }
+    Caller::anonymous("test", RequestId::new("test").unwrap())
 }
 
 /// What one client saw of its session.

@@ -15,7 +15,7 @@ use mainspring::{HostBuilder, Opening, Stores};
 use crate::support::{Dir, Serving};
 
 fn caller() -> Caller {
-    Caller { identity: None, method: "test", request_id: RequestId::new("test").unwrap() }
+    Caller::anonymous("test", RequestId::new("test").unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
