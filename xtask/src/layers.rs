@@ -47,7 +47,18 @@ const TABLE: &[(&str, Layer)] = &[
     ("conformance", Layer::Side(&["api", "eventlog", "wire", "live", "turns", "testkit"])),
     ("testkit", Layer::Side(&["api", "eventlog"])),
     ("sim", Layer::Side(&[])),
-    ("bench", Layer::Side(&["api", "controller", "eventlog", "store-fjall", "store-redb"])),
+    (
+        "bench",
+        Layer::Side(&[
+            "api",
+            "controller",
+            "eventlog",
+            "facade",
+            "store-fjall",
+            "store-redb",
+            "transport-grpc",
+        ]),
+    ),
 ];
 
 /// The layer of everything under `hosts/`.

@@ -29,6 +29,7 @@
 //! - [`SharedMemory`]: an engine that outlives the store on it;
 //! - [`HookedLog`]: a log with a hook around each operation;
 //! - [`CutStore`]: a log that stops a host at a named point;
+//! - with the feature `net`, `Proxy`: a line that cuts, delays and stalls;
 //! - with the feature `redb`, `FaultyDisk`: a disk that fails, tears writes and
 //!   loses power;
 //! - with the feature `scale`, a module `scale`: tests in processes of their own,
@@ -41,6 +42,8 @@ mod disk;
 mod hooked;
 mod journal;
 mod memory;
+#[cfg(feature = "net")]
+mod proxy;
 mod random;
 pub mod sample;
 #[cfg(feature = "scale")]
@@ -53,4 +56,6 @@ pub use disk::{DiskFault, DiskOp, FaultyBackend, FaultyDisk};
 pub use hooked::{HookedLog, LogCall, LogHook};
 pub use journal::{append, append_turns, create, fold_all, read_all, verify_all};
 pub use memory::SharedMemory;
+#[cfg(feature = "net")]
+pub use proxy::{Line, Proxy};
 pub use random::{SeededEntropy, SeededRng};
