@@ -70,6 +70,9 @@ pub enum ControllerError {
         /// The instance at hand.
         actual: String,
     },
+    /// The journal has an execution of the chosen id. Nothing was run or appended.
+    #[error("execution {0} exists already")]
+    ExecutionExists(ExecutionId),
     /// The turn cannot be cancelled, or its call not be resolved. Nothing was recorded.
     #[error("{0}")]
     Precondition(String),
@@ -180,6 +183,7 @@ impl ControllerError {
             Self::ModelNotAllowed(_) => Condition::ModelNotAllowed,
             Self::InvalidModelPolicy(_) => Condition::InvalidModelPolicy,
             Self::MemoryStateLost { .. } => Condition::MemoryStateLost,
+            Self::ExecutionExists(_) => Condition::AlreadyExists,
             Self::Precondition(_) => Condition::FailedPrecondition,
             Self::Canceled(_) => Condition::Cancelled,
             Self::Interrupted => Condition::Interrupted,

@@ -3,6 +3,7 @@
 use mainspring_api::{EventBody, ExecutionId, ExecutionStart, Message, Seq};
 use mainspring_eventlog::{ExecutionView, SessionView};
 
+use crate::controller::{Turn, TurnDigest};
 use crate::error::ControllerError;
 use crate::journal::Journal;
 use crate::tape::Tape;
@@ -57,6 +58,21 @@ pub(crate) async fn opening(
         }
     }
     Ok(opening)
+}
+
+/// What tells a recorded turn from another one of its id, as
+/// [`Turn::digest`](crate::Turn::digest). Reads its start and inputs only.
+///
+/// # Errors
+/// The log's; an event that cannot be read.
+pub async fn recorded_turn(
+    journal: &Journal,
+    view: &ExecutionView,
+) -> Result<TurnDigest, ControllerError> {
+    let Opening { start, inputs, .. } = opening(journal, view.first_seq, view.last_seq).await?;
+    let turn =
+        Turn { config: start.config, resume_from_seq: start.resume_from_seq, ..Turn::new(inputs) };
+    turn.digest(&start.harness)
 }
 
 /// Refuses a tool call without approval that a fork copied without its result.

@@ -33,9 +33,9 @@ mod writer;
 
 pub use approval::{Approval, ApprovalState, EXPIRY_PRINCIPAL, approve, inspect_approval};
 pub use cancel::{Cancellation, cancel};
-pub use controller::{ApprovedRetry, Controller, Executed, Expected, Options, Turn};
+pub use controller::{ApprovedRetry, Controller, Executed, Expected, Options, Turn, TurnDigest};
 pub use error::ControllerError;
-pub use execution::resume_invocation;
+pub use execution::{recorded_turn, resume_invocation};
 pub use fork::{fork, fork_marker};
 pub use instance::{InstanceOf, latest_compute_instance};
 pub use journal::{Journal, LogHistory};

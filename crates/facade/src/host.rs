@@ -12,7 +12,7 @@ use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{EventLog, Holder};
 use mainspring_harness::{EchoModel, REFERENCE_KINDS, reference};
 use mainspring_placement::{Connectors, Harnesses, PlacementError, Placer, PlacerOptions};
-use mainspring_sessions::{Service, ServiceOptions};
+use mainspring_sessions::{ExecStateProjection, Service, ServiceOptions};
 
 /// The harness that sessions run on when nothing else is said.
 const DEFAULT_HARNESS: &str = "echo";
@@ -28,6 +28,7 @@ pub struct HostBuilder {
     approval_ttl: Option<Duration>,
     approval_policy: Option<Arc<dyn ApprovalPolicy>>,
     authorizer: Option<Arc<dyn Authorizer>>,
+    exec_state: ExecStateProjection,
     connectors: Connectors,
     placed: Vec<(String, Arc<dyn Runtime>)>,
     replace_built_in: bool,
@@ -50,6 +51,7 @@ impl HostBuilder {
             approval_ttl: None,
             approval_policy: None,
             authorizer: None,
+            exec_state: ExecStateProjection::default(),
             connectors: Connectors::in_process(),
             placed: Vec::new(),
             replace_built_in: false,
@@ -109,6 +111,13 @@ impl HostBuilder {
     #[must_use]
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.authorizer = Some(authorizer);
+        self
+    }
+
+    /// What the turn axis of a session says; as the journal implies it unless set.
+    #[must_use]
+    pub fn exec_state(mut self, projection: ExecStateProjection) -> Self {
+        self.exec_state = projection;
         self
     }
 
@@ -203,6 +212,7 @@ impl HostBuilder {
             holder: holder.clone(),
             clock: Arc::clone(&self.clock),
             entropy: Arc::clone(&self.entropy),
+            exec_state: self.exec_state,
             idle: IDLE,
             authorizer: self.authorizer.clone(),
             approval_ttl: self.approval_ttl,

@@ -76,6 +76,8 @@ struct State {
 struct Entry {
     operation: Operation,
     since: Timestamp,
+    /// The execution that is to be driven, as its caller chose it.
+    chosen: Option<ExecutionId>,
     turn: Option<RunningTurn>,
 }
 
@@ -107,6 +109,21 @@ impl Guard {
         operation: Operation,
         now: Timestamp,
     ) -> Result<Lease, PlacementError> {
+        self.try_acquire_for(session, operation, None, now)
+    }
+
+    /// As [`Guard::try_acquire`], for a turn whose id was chosen: whoever is
+    /// refused can see it from the first moment on.
+    ///
+    /// # Errors
+    /// [`PlacementError::SessionBusy`] when it is held; nothing waits.
+    pub fn try_acquire_for(
+        &self,
+        session: &SessionUid,
+        operation: Operation,
+        chosen: Option<ExecutionId>,
+        now: Timestamp,
+    ) -> Result<Lease, PlacementError> {
         let mut state = self.state();
         if let Some(held) = state.entries.get(session) {
             return Err(PlacementError::SessionBusy {
@@ -114,7 +131,8 @@ impl Guard {
                 age_seconds: now.seconds.saturating_sub(held.since.seconds).max(0),
             });
         }
-        state.entries.insert(session.clone(), Entry { operation, since: now, turn: None });
+        let entry = Entry { operation, since: now, chosen, turn: None };
+        state.entries.insert(session.clone(), entry);
         Ok(Lease { guard: self.clone(), session: session.clone() })
     }
 
@@ -180,6 +198,15 @@ impl Guard {
     #[must_use]
     pub fn driven(&self, session: &SessionUid) -> Option<ExecutionId> {
         self.state().entries.get(session)?.turn.as_ref()?.execution.clone()
+    }
+
+    /// The execution that the session's lease drives, or is about to.
+    #[must_use]
+    pub fn drives(&self, session: &SessionUid) -> Option<ExecutionId> {
+        let state = self.state();
+        let entry = state.entries.get(session)?;
+        let driven = entry.turn.as_ref().and_then(|turn| turn.execution.as_ref());
+        driven.or(entry.chosen.as_ref()).cloned()
     }
 
     /// Sessions whose lease is held.
@@ -269,6 +296,23 @@ mod tests {
         assert!(guard.try_acquire(&b, Operation::Exec, at(10)).is_ok());
         drop(lease);
         assert!(guard.is_empty());
+    }
+
+    #[test]
+    fn a_chosen_execution_is_seen_before_it_is_driven() {
+        let guard = Guard::default();
+        let (a, id) = (uid("a"), ExecutionId::new("1").unwrap());
+        let at = Timestamp::default();
+        let chosen = Some(id.clone());
+        let lease = guard.try_acquire_for(&a, Operation::Exec, chosen, at).unwrap();
+        assert_eq!(guard.drives(&a), Some(id.clone()));
+        assert_eq!(guard.driven(&a), None);
+        let stop = TurnStop::Cancel(CancelReason::User);
+        assert_eq!(guard.stop(&a, &id, stop), Told::NoTurn, "nobody hears it yet");
+        lease.drives(Some(id.clone()), Signal::default());
+        assert_eq!(guard.driven(&a), Some(id));
+        drop(lease);
+        assert_eq!(guard.drives(&a), None);
     }
 
     #[test]

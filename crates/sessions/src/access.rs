@@ -43,13 +43,14 @@ impl Inner {
             Ok(row) => row,
             Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
             Err(error) => {
-                self.ask(caller, identity, Action::Read, Some(session), None).await?;
-                return Err(error);
+                let asked = self.ask(caller, identity, Action::Read, Some(session), None).await;
+                return Err(asked.err().unwrap_or(error).on(session));
             }
         };
         for action in actions {
             let owner = row.session.owner.as_ref();
-            self.ask(caller, identity, *action, Some(session), owner).await?;
+            let asked = self.ask(caller, identity, *action, Some(session), owner).await;
+            asked.map_err(|error| error.on(session))?;
         }
         Ok(row)
     }
@@ -66,6 +67,39 @@ impl Inner {
             return Err(deleted(session));
         }
         Ok(row)
+    }
+
+    /// Asks whether the caller may do something more to a session that it was
+    /// allowed to see.
+    pub(crate) async fn allow_on(
+        &self,
+        caller: &Caller,
+        action: Action,
+        row: &SessionRow,
+    ) -> Result<(), SessionsError> {
+        if self.options.authorizer.is_none() {
+            return Ok(());
+        }
+        let session = &row.session.uid;
+        let identity = known(caller).map_err(|error| error.on(session))?;
+        let owner = row.session.owner.as_ref();
+        let asked = self.ask(caller, identity, action, Some(session), owner).await;
+        asked.map_err(|error| error.on(session))
+    }
+
+    /// Asks whether the caller may run turns on a session that does not exist
+    /// yet, and will be its own.
+    pub(crate) async fn allow_first_turn(
+        &self,
+        caller: &Caller,
+        session: &SessionUid,
+    ) -> Result<(), SessionsError> {
+        if self.options.authorizer.is_none() {
+            return Ok(());
+        }
+        let identity = known(caller)?;
+        let owner = owner_of(identity);
+        self.ask(caller, identity, Action::Exec, Some(session), Some(&owner)).await
     }
 
     /// Whose sessions the caller's lists are restricted to; `None` without an
@@ -105,10 +139,7 @@ impl Inner {
                 SessionsError::new(condition, "authorization unavailable")
             }
         };
-        Err(match session {
-            Some(session) => refused.on(session),
-            None => refused,
-        })
+        Err(refused)
     }
 }
 

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    ApprovalRef, ApproveRequest, Approved, Classify, Decision, ErrorKind, PendingApproval,
-    ResolveRequest, ResumeRequest, Session, SessionUid, SessionsError,
+    Action, ApprovalRef, ApproveRequest, Approved, Caller, Classify, Decision, ErrorKind,
+    ExecStream, PendingApproval, ResolveRequest, ResumeRequest, Session, SessionUid, SessionsError,
 };
 use mainspring_controller::{Approval, IgnoreAll, Resolving, inspect_approval};
 use mainspring_eventlog::{SessionRow, tool_call_digest};
 use mainspring_placement::{Lease, Operation};
 use tokio::time::Instant;
 
-use crate::convert;
 use crate::service::{Inner, invalid, is_host_fault, placement_failed};
 
 /// How long the host's policy may think about one request.
@@ -27,10 +26,12 @@ pub(crate) const LEASE_WAIT_MAX: Duration = Duration::from_secs(10);
 impl Inner {
     pub(crate) async fn approve(
         self: &Arc<Self>,
+        caller: &Caller,
         request: ApproveRequest,
     ) -> Result<Approved, SessionsError> {
         check_named(&request.approval)?;
-        self.find_active(&request.session).await?;
+        let actions = [Action::Read, Action::Approve];
+        self.find_active_for(caller, &actions, &request.session).await?;
         let lease = self.lease(&request.session, Operation::Approve)?;
         self.decide(lease, request).await
     }
@@ -72,8 +73,15 @@ impl Inner {
         self.owned(async move {
             let session = lease.session();
             let decided = mainspring_controller::approve(&inner.journal(session), approval).await;
-            let decision = decided.map_err(|error| placement_failed(error.into()).on(session))?;
-            let session = convert::session(inner.find(session).await?);
+            let decision = match decided {
+                Ok(decision) => decision,
+                Err(error) => {
+                    // What another host's turn is about to ask cannot be decided yet.
+                    inner.refuse_driven_elsewhere(&inner.find(session).await?).await?;
+                    return Err(placement_failed(error.into()).on(session));
+                }
+            };
+            let session = inner.shown(inner.find(session).await?);
             Ok(Approved { session, decision })
         })
         .await
@@ -81,13 +89,16 @@ impl Inner {
 
     pub(crate) async fn resolve(
         self: &Arc<Self>,
+        caller: &Caller,
         request: ResolveRequest,
     ) -> Result<Session, SessionsError> {
         if request.tool_call_id.is_empty() {
             return Err(invalid("tool_call_id is empty"));
         }
-        self.find_active(&request.session).await?;
+        let actions = [Action::Read, Action::Approve];
+        self.find_active_for(caller, &actions, &request.session).await?;
         let lease = self.lease(&request.session, Operation::Resolve)?;
+        self.refuse_driven_elsewhere(&self.find_active(&request.session).await?).await?;
         let resolving = Resolving {
             execution: request.execution_id,
             tool_call_id: request.tool_call_id,
@@ -101,7 +112,7 @@ impl Inner {
             let session = lease.session();
             let resolved = mainspring_controller::resolve(&inner.journal(session), resolving).await;
             resolved.map_err(|error| placement_failed(error.into()).on(session))?;
-            Ok(convert::session(inner.find(session).await?))
+            Ok(inner.shown(inner.find(session).await?))
         })
         .await
     }
@@ -171,25 +182,26 @@ impl Inner {
         let (inner, session) = (Arc::clone(self), session.clone());
         tokio::spawn(async move {
             let request = ResumeRequest { session: session.clone(), approval_ttl: ttl };
-            // Watched to its end: a stream that is dropped early gives the turn up.
-            let failed = match inner.resume(request).await {
-                Err(error) => Some(error),
-                Ok(mut updates) => loop {
-                    match updates.next().await {
-                        Some(Ok(_)) => {}
-                        Some(Err(error)) => break Some(error),
-                        None => break None,
-                    }
-                },
+            let finished = match inner.resume_as_host(request).await {
+                Err(error) => Err(error),
+                Ok(updates) => watch_to_the_end(updates).await,
             };
-            if let Some(error) = failed {
+            if let Err(error) = finished {
                 report(&session, &error, "a decided turn was not finished; it can be resumed");
             }
         });
     }
 }
 
-fn report(session: &SessionUid, error: &SessionsError, what: &'static str) {
+/// Watches a turn of the host's own: a stream that is dropped early gives it up.
+pub(crate) async fn watch_to_the_end(mut updates: ExecStream) -> Result<(), SessionsError> {
+    while let Some(update) = updates.next().await {
+        update?;
+    }
+    Ok(())
+}
+
+pub(crate) fn report(session: &SessionUid, error: &SessionsError, what: &'static str) {
     if is_host_fault(error) {
         tracing::warn!(session = %session, code = error.code(), "{what}");
     } else {

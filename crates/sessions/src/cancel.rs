@@ -38,7 +38,10 @@ impl Inner {
 
     /// Tells the turn and waits for its end, or ends it in its place, by what
     /// the journal says.
-    async fn cancel_turn(self: &Arc<Self>, request: &CancelRequest) -> Result<(), SessionsError> {
+    pub(crate) async fn cancel_turn(
+        self: &Arc<Self>,
+        request: &CancelRequest,
+    ) -> Result<(), SessionsError> {
         let session = &request.session;
         let mut changes = self.guard.changes();
         let mut told = false;

@@ -1,11 +1,34 @@
 //! A row as its users see it.
 
-use mainspring_api::{ApprovalRef, Session};
-use mainspring_eventlog::SessionRow;
+use mainspring_api::{ApprovalRef, ExecState, Seq, Session};
+use mainspring_eventlog::{SessionRow, SessionView};
+
+/// What the turn axis of a session says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExecStateProjection {
+    /// How the latest turn stands, as the journal implies it.
+    #[default]
+    Derived,
+    /// What the reference says: `PENDING` without records, `AWAITING` while a
+    /// request waits, else `COMPLETED`, whatever became of the turn. Filters by
+    /// state and hosts that look for open turns go by the derived one still.
+    Reference,
+}
+
+impl ExecStateProjection {
+    fn of(self, view: &SessionView) -> ExecState {
+        match self {
+            Self::Derived => view.exec_state(),
+            Self::Reference if view.head.seq == Seq::ZERO => ExecState::Pending,
+            Self::Reference if view.pending_gate().is_some() => ExecState::Awaiting,
+            Self::Reference => ExecState::Completed,
+        }
+    }
+}
 
 /// The session of a row.
-pub(crate) fn session(row: SessionRow) -> Session {
-    let exec_state = row.view.exec_state();
+pub(crate) fn session(row: SessionRow, states: ExecStateProjection) -> Session {
+    let exec_state = states.of(&row.view);
     let pending_approval = row.view.pending_gate().map(|(execution, gate, request)| ApprovalRef {
         execution_id: execution.id.to_string(),
         tool_call_id: gate.call_id.clone(),

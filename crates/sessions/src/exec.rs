@@ -4,18 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_api::{
-    Caller, Classify as _, ComputeState, Condition, CreateRequest, ExecRequest, ExecStream,
-    ExecutionId, Head, OnDisconnect, Outcome, ResumeRequest, Seq, Session, SessionUid,
-    SessionsError,
+    Action, Bytes, Caller, Classify as _, ComputeState, Condition, CreateRequest, ExecRequest,
+    ExecStream, ExecutionId, Head, OnDisconnect, Outcome, Seq, SessionUid, SessionsError, Signal,
 };
-use mainspring_controller::{ControllerError, Expected, Turn};
+use mainspring_controller::{ControllerError, Expected, Turn, TurnDigest};
 use mainspring_eventlog::{LogError, SessionRow};
 use mainspring_placement::{Call, Lease, Operation, PlacementError, Placer};
 use tokio::time::Instant;
 
-use crate::convert;
-use crate::feed::Feed;
-use crate::service::{Inner, invalid, is_host_fault, log_failed, placement_failed, unimplemented};
+use crate::feed::{Feed, Watch};
+use crate::live::{Listed, LiveTurn};
+use crate::repeat::{Chosen, keyed_uid};
+use crate::resume::{May, Recovery};
+use crate::service::{Inner, invalid, is_host_fault, log_failed, placement_failed};
+
+/// A turn that is to begin, if nothing refuses it.
+pub(crate) struct Beginning {
+    pub(crate) turn: Turn,
+    pub(crate) request: ExecRequest,
+    /// Its id and what tells it apart, when its caller chose the id.
+    pub(crate) chosen: Option<(ExecutionId, TurnDigest)>,
+}
 
 impl Inner {
     pub(crate) async fn exec(
@@ -23,137 +32,100 @@ impl Inner {
         caller: &Caller,
         mut request: ExecRequest,
     ) -> Result<ExecStream, SessionsError> {
-        refuse_later_fields(&request)?;
-        self.admit_turn()?;
-        let deadline = self.deadline(request.deadline_unix)?;
-        let mut turn = Turn {
+        let chosen = Chosen::of(&request)?;
+        let turn = Turn {
             inputs: std::mem::take(&mut request.inputs),
-            config: request.config.clone(),
+            config: std::mem::replace(&mut request.config, Bytes::new()),
             resume_from_seq: request.resume_from_seq,
             expected: Expected::Head,
-            execution_id: Some(ExecutionId::random(&*self.options.entropy)),
-            deadline,
+            execution_id: None,
+            deadline: None,
         };
         turn.check(&self.options.log.limits())
             .map_err(|error| SessionsError::because(Arc::new(error)))?;
-        let row = self.find_or_create(caller, &request).await?;
-        let uid = row.session.uid.clone();
-        if turn.inputs.is_empty() && row.view.pending().is_some_and(|turn| turn.gate.is_some()) {
-            return self
-                .go_on(Recovery {
-                    session: uid,
-                    approval_ttl: request.approval_ttl,
-                    deadline,
-                    expected: request.expected_last_seq,
-                    show_first: true,
-                })
-                .await;
+        if let Some(seq) = request.expected_last_seq {
+            Seq::from_i64(seq).ok_or_else(|| negative(seq))?;
         }
+        let row = self.find_or_create(caller, &request).await?;
+        let chosen = chosen.map(|chosen| chosen.execution(&row.session.uid));
+        let open = row.view.pending().filter(|turn| turn.gate.is_some());
+        let goes_on = turn.inputs.is_empty()
+            && open.is_some_and(|open| chosen.as_ref().is_none_or(|chosen| *chosen == open.id));
+        if goes_on {
+            self.allow_on(caller, Action::Resume, &row).await?;
+            let deadline = self.deadline(request.deadline_unix)?;
+            let recovery = Recovery {
+                deadline,
+                expected: request.expected_last_seq,
+                show_first: true,
+                on_disconnect: request.on_disconnect,
+                ..Recovery::of(row.session.uid, request.approval_ttl)
+            };
+            return self.go_on(recovery, May::Everything).await;
+        }
+        match chosen {
+            Some(id) => self.exec_once(caller, row, request, turn, id).await,
+            None => {
+                let begun = self.begin(row, Beginning { turn, request, chosen: None }).await?;
+                Ok(begun.expect("an id that is drawn is not taken"))
+            }
+        }
+    }
+
+    /// Begins a turn. `None` when there is one of the chosen id by now.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        row: SessionRow,
+        beginning: Beginning,
+    ) -> Result<Option<ExecStream>, SessionsError> {
+        let Beginning { mut turn, request, chosen } = beginning;
+        let uid = row.session.uid.clone();
+        self.admit_turn()?;
+        turn.deadline = self.deadline(request.deadline_unix)?;
         if let Some((execution, _)) = row.view.open_gate() {
             let error = ControllerError::ApprovalBlocked(execution.id.clone());
             return Err(placement_failed(error.into()).on(&uid));
         }
         let placer = self.route(&row, &request.harness)?;
-        let lease = Arc::new(self.lease(&uid, Operation::Exec)?);
+        let (chosen_id, digest) = chosen.unzip();
+        let lease = self.lease_for(&uid, Operation::Exec, chosen_id.clone())?;
         // Read again under the lease: another turn may just have ended.
         let row = self.find_active(&uid).await?;
+        self.refuse_driven_elsewhere(&row).await?;
+        if let Some(id) = &chosen_id
+            && self.recorded_execution(&uid, id).await?.is_some()
+        {
+            return Ok(None);
+        }
+        let execution = chosen_id.unwrap_or_else(|| ExecutionId::random(&*self.options.entropy));
+        turn.execution_id = Some(execution.clone());
         let expected = expected_head(request.expected_last_seq, row.view.head)?;
         let approval_ttl = self.approval_ttl(&row, request.approval_ttl).await;
-        let (stream, call, feed) = self.watch(row, deadline, approval_ttl, true);
+        self.note_turns_of(&row).await;
+        let before = row.view.head.seq;
+        let feed = Feed::new(before);
+        let on_disconnect = Some((request.on_disconnect, &execution));
+        let stream = self.watch(&feed, row, before, true, on_disconnect);
+        let stream = stream.expect("nobody has left a turn that did not begin");
         match expected {
             // From here on it is this head, not only its position.
             Ok(head) => turn.expected = head,
             Err(error) => {
                 feed.finish(Err(log_failed(error).on(&uid)));
-                return Ok(stream);
+                return Ok(Some(stream));
             }
         }
-        lease.drives(turn.execution_id.clone(), call.stop.clone());
-        let journal = self.journal(&uid);
-        let held = Arc::clone(&lease);
-        self.spawn(lease, feed, approval_ttl, false, async move {
-            placer.exec(&held, &journal, turn, call).await.map(drop)
+        let call = call_of(&feed, turn.deadline, approval_ttl);
+        let live =
+            LiveTurn { execution: execution.clone(), before, digest, feed: Arc::clone(&feed) };
+        let listed = Listed::new(self, &uid, live);
+        lease.drives(Some(execution), call.stop.clone());
+        let (lease, journal) = (Arc::new(lease), self.journal(&uid));
+        let running = RunningTurn { lease: Arc::clone(&lease), listed: Some(listed), feed };
+        self.spawn(running, approval_ttl, false, async move {
+            placer.exec(&lease, &journal, turn, call).await.map(drop)
         });
-        Ok(stream)
-    }
-
-    pub(crate) async fn resume(
-        self: &Arc<Self>,
-        request: ResumeRequest,
-    ) -> Result<ExecStream, SessionsError> {
-        self.go_on(Recovery {
-            session: request.session,
-            approval_ttl: request.approval_ttl,
-            deadline: None,
-            expected: None,
-            show_first: false,
-        })
-        .await
-    }
-
-    /// Goes on with the session's open turn, as it was recorded.
-    async fn go_on(self: &Arc<Self>, recovery: Recovery) -> Result<ExecStream, SessionsError> {
-        self.admit_turn()?;
-        let Recovery { session: uid, approval_ttl, deadline, expected, show_first } = recovery;
-        let row = self.find_active(&uid).await?;
-        self.expire_if_due(&row).await?;
-        let lease = Arc::new(self.lease(&uid, Operation::Resume)?);
-        let journal = self.journal(&uid);
-        // Ill-formed evidence comes before any question of who serves it.
-        mainspring_controller::resume_invocation(&journal)
-            .await
-            .map_err(|error| placement_failed(error.into()).on(&uid))?;
-        let row = self.find_active(&uid).await?;
-        if let Err(error) = expected_head(expected, row.view.head)? {
-            return Err(log_failed(error).on(&uid));
-        }
-        let placer = self.recorded(&row)?;
-        let execution = row.view.pending().map(|turn| turn.id.clone());
-        let approval_ttl = self.approval_ttl(&row, approval_ttl).await;
-        let (stream, call, feed) = self.watch(row, deadline, approval_ttl, show_first);
-        lease.drives(execution, call.stop.clone());
-        let held = Arc::clone(&lease);
-        self.spawn(lease, feed, approval_ttl, true, async move {
-            placer.resume(&held, &journal, call).await
-        });
-        Ok(stream)
-    }
-
-    /// The placer of the harness that recorded the open turn.
-    fn recorded(&self, row: &SessionRow) -> Result<Arc<Placer>, SessionsError> {
-        let harnesses = &self.options.harnesses;
-        let waits = row.view.open_gate().is_some_and(|(_, gate)| gate.decision.is_none());
-        let placer = match harnesses.find_recorded(&row.view, &row.session.harness) {
-            // A turn that waits for a decision parks again, without a harness.
-            Err(_) if waits => harnesses.find(""),
-            found => found,
-        };
-        placer.map(Arc::clone).map_err(|error| placement_failed(error).on(&row.session.uid))
-    }
-
-    pub(crate) async fn suspend(
-        self: &Arc<Self>,
-        session: &SessionUid,
-    ) -> Result<Session, SessionsError> {
-        self.admit_turn()?;
-        let row = self.find_active(session).await?;
-        let placer = match row.view.open_gate() {
-            // A hand-off after a park that failed is made up for where it failed.
-            Some(_) => self.recorded(&row)?,
-            None => self.route(&row, "")?,
-        };
-        let lease = self.lease(session, Operation::Suspend)?;
-        let journal = self.journal(session);
-        let inner = Arc::clone(self);
-        self.owned(async move {
-            let session = lease.session();
-            let suspended = placer.suspend(&lease, &journal, Call::default()).await;
-            suspended.map_err(|error| placement_failed(error).on(session))?;
-            // A turn on another harness may have left compute elsewhere.
-            inner.release(session, &placer).await;
-            Ok(convert::session(inner.find(session).await?))
-        })
-        .await
+        Ok(Some(stream))
     }
 
     async fn find_or_create(
@@ -162,8 +134,9 @@ impl Inner {
         request: &ExecRequest,
     ) -> Result<SessionRow, SessionsError> {
         if let Some(session) = &request.session {
-            let found = self.find_active(session).await;
-            if found.is_err() {
+            let found = self.find_active_for(caller, &[Action::Exec], session).await;
+            let known = [Condition::SessionNotFound, Condition::SessionDeleted];
+            if found.as_ref().is_err_and(|error| known.contains(&error.condition())) {
                 // An unknown override is reported before an unknown session.
                 self.options.harnesses.find(&request.harness).map_err(placement_failed)?;
             }
@@ -175,8 +148,27 @@ impl Inner {
             let expected = Head { seq, hash: None };
             return Err(log_failed(LogError::Conflict { expected, head: Head::EMPTY }));
         }
-        let create = CreateRequest { harness: request.harness.clone(), ..CreateRequest::default() };
-        self.create(caller, create).await
+        let key = request.idempotency_key.clone();
+        let uid = match &key {
+            Some(key) => keyed_uid(caller.identity.as_ref(), key),
+            None => SessionUid::random(&*self.options.entropy),
+        };
+        self.allow(caller, Action::Create).await?;
+        self.allow_first_turn(caller, &uid).await?;
+        if key.is_none() {
+            self.admit_turn()?;
+            self.deadline(request.deadline_unix)?;
+        }
+        let create = CreateRequest {
+            harness: request.harness.clone(),
+            idempotency_key: key,
+            ..CreateRequest::default()
+        };
+        let row = self.create_as(caller, create, uid).await?;
+        if row.view.deletion == mainspring_api::DeletionState::Pending {
+            return Err(crate::service::deleted(&row.session.uid));
+        }
+        Ok(row)
     }
 
     /// The placer of a session's turn: the override, else the session's own.
@@ -190,36 +182,43 @@ impl Inner {
         placer.map(Arc::clone).map_err(|error| placement_failed(error).on(&row.session.uid))
     }
 
-    /// The stream of a turn about to start, and the turn's own side.
-    fn watch(
-        &self,
+    /// A stream of a turn, after a position. `None` as [`Feed::watch`].
+    /// `show` says whether the session comes first.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        feed: &Feed,
         row: SessionRow,
-        deadline: Option<Instant>,
-        approval_ttl: Option<Duration>,
+        after: Seq,
         show: bool,
-    ) -> (ExecStream, Call, Arc<Feed>) {
-        let (uid, after) = (row.session.uid.clone(), row.view.head.seq);
-        let feed = Feed::new(after);
-        let observer = Arc::clone(&feed) as _;
-        let call = Call { deadline, approval_ttl, observer, ..Call::default() };
-        let log = Arc::clone(&self.options.log);
-        let first = show.then(|| Box::new(convert::session(row)));
-        let stream = feed.watch(log, uid, first, call.gone.clone());
-        (stream, call, feed)
+        on_disconnect: Option<(OnDisconnect, &ExecutionId)>,
+    ) -> Option<ExecStream> {
+        let session = row.session.uid.clone();
+        let lost = Signal::default();
+        let watched = feed.watch(Watch {
+            log: Arc::clone(&self.options.log),
+            session: session.clone(),
+            first: show.then(|| Box::new(self.shown(row))),
+            after,
+            lost: lost.clone(),
+        })?;
+        if let Some((OnDisconnect::Cancel, execution)) = on_disconnect {
+            self.cancel_when_lost(session, execution.clone(), lost, feed.over());
+        }
+        Some(watched)
     }
 
     /// Runs `turn` in a task of the host and reports its end to the feed. A
     /// turn that parked is no failure: the session that waits comes last.
-    fn spawn(
+    pub(crate) fn spawn(
         self: &Arc<Self>,
-        lease: Arc<Lease>,
-        feed: Arc<Feed>,
+        begun: RunningTurn,
         approval_ttl: Option<Duration>,
         show: bool,
         turn: impl Future<Output = Result<(), PlacementError>> + Send + 'static,
     ) {
         let inner = Arc::clone(self);
         let running = self.running();
+        let RunningTurn { lease, listed, feed } = begun;
         let uid = lease.session().clone();
         tokio::spawn(async move {
             let _running = running;
@@ -236,9 +235,10 @@ impl Inner {
             let waiting = row.as_ref().and_then(|row| row.as_ref().ok()).filter(|_| parked);
             let waiting = waiting.cloned();
             let (asked, failed) = (feed.has_recorded(), result.is_err());
+            drop(listed);
             // Free before the client learns of the end: its next call is not busy.
             drop(lease);
-            report(&uid, &feed, result, row);
+            inner.report(&uid, &feed, result, row);
             match waiting {
                 Some(row) => inner.on_park(row, approval_ttl, asked).await,
                 None => inner.release_when_idle(&uid).await,
@@ -254,8 +254,34 @@ impl Inner {
         });
     }
 
+    /// Tells the feed how a turn ended.
+    fn report(
+        &self,
+        uid: &SessionUid,
+        feed: &Feed,
+        result: Result<(), PlacementError>,
+        session: Option<Result<SessionRow, SessionsError>>,
+    ) {
+        let result = match (result, session) {
+            (Err(error), _) => {
+                Err(turn_failed(placement_failed(error), feed.has_recorded()).on(uid))
+            }
+            (Ok(()), Some(Err(error))) => Err(turn_failed(error, feed.has_recorded())),
+            (Ok(()), Some(Ok(row))) => Ok(Some(Box::new(self.shown(row)))),
+            (Ok(()), None) => Ok(None),
+        };
+        match &result {
+            Ok(_) => tracing::debug!(session = %uid, "turn finished"),
+            Err(error) if is_host_fault(error) => {
+                tracing::warn!(session = %uid, code = error.code(), "turn failed");
+            }
+            Err(error) => tracing::info!(session = %uid, code = error.code(), "turn failed"),
+        }
+        feed.finish(result);
+    }
+
     /// Ends the compute of a session on every runtime but `kept`'s.
-    async fn release(&self, session: &SessionUid, kept: &Placer) {
+    pub(crate) async fn release(&self, session: &SessionUid, kept: &Placer) {
         for placer in self.options.harnesses.placers() {
             if !Arc::ptr_eq(placer.runtime(), kept.runtime()) {
                 placer.release(session).await;
@@ -285,7 +311,7 @@ impl Inner {
     }
 
     /// Unix seconds to an instant of the runtime's clock.
-    fn deadline(&self, unix: i64) -> Result<Option<Instant>, SessionsError> {
+    pub(crate) fn deadline(&self, unix: i64) -> Result<Option<Instant>, SessionsError> {
         if unix <= 0 {
             return Ok(None);
         }
@@ -303,27 +329,22 @@ impl Inner {
     }
 }
 
-/// Tells the feed how a turn ended.
-fn report(
-    uid: &SessionUid,
-    feed: &Feed,
-    result: Result<(), PlacementError>,
-    session: Option<Result<SessionRow, SessionsError>>,
-) {
-    let result = match (result, session) {
-        (Err(error), _) => Err(turn_failed(placement_failed(error), feed.has_recorded()).on(uid)),
-        (Ok(()), Some(Err(error))) => Err(turn_failed(error, feed.has_recorded())),
-        (Ok(()), Some(Ok(row))) => Ok(Some(Box::new(convert::session(row)))),
-        (Ok(()), None) => Ok(None),
-    };
-    match &result {
-        Ok(_) => tracing::debug!(session = %uid, "turn finished"),
-        Err(error) if is_host_fault(error) => {
-            tracing::warn!(session = %uid, code = error.code(), "turn failed");
-        }
-        Err(error) => tracing::info!(session = %uid, code = error.code(), "turn failed"),
-    }
-    feed.finish(result);
+/// A turn that holds its lease.
+pub(crate) struct RunningTurn {
+    pub(crate) lease: Arc<Lease>,
+    /// Where it can be found; a resume may have no turn to go on with.
+    pub(crate) listed: Option<Listed>,
+    pub(crate) feed: Arc<Feed>,
+}
+
+/// The call of a turn that is watched through `feed`.
+pub(crate) fn call_of(
+    feed: &Arc<Feed>,
+    deadline: Option<Instant>,
+    approval_ttl: Option<Duration>,
+) -> Call {
+    let observer = Arc::clone(feed) as _;
+    Call { deadline, approval_ttl, observer, gone: feed.gone(), ..Call::default() }
 }
 
 /// A turn that recorded something has taken effect, however it failed: it must
@@ -341,18 +362,8 @@ fn turn_failed(error: SessionsError, recorded: bool) -> SessionsError {
     .with_outcome(Outcome::Applied)
 }
 
-/// What is gone on with, and within which bounds.
-struct Recovery {
-    session: SessionUid,
-    approval_ttl: Option<Duration>,
-    deadline: Option<Instant>,
-    expected: Option<i64>,
-    /// Whether the session is shown first, too.
-    show_first: bool,
-}
-
 /// Where a call must start, if the journal ends where it says.
-fn expected_head(
+pub(crate) fn expected_head(
     expected: Option<i64>,
     head: Head,
 ) -> Result<Result<Expected, LogError>, SessionsError> {
@@ -363,18 +374,4 @@ fn expected_head(
 
 fn negative(seq: i64) -> SessionsError {
     invalid(format!("expected_last_seq is {seq}"))
-}
-
-/// Calls that come in a later version are refused, never ignored.
-fn refuse_later_fields(request: &ExecRequest) -> Result<(), SessionsError> {
-    if request.execution_id.is_some() {
-        return Err(unimplemented("a chosen execution id (x-execution-id)"));
-    }
-    if request.idempotency_key.is_some() {
-        return Err(unimplemented("an idempotency key (x-idempotency-key)"));
-    }
-    if request.on_disconnect == OnDisconnect::Cancel {
-        return Err(unimplemented("cancelling on disconnect (x-on-disconnect)"));
-    }
-    Ok(())
 }

@@ -3,15 +3,16 @@
 //! The turn never waits for a watcher: its queue is bounded and drops the
 //! oldest. A watcher that fell behind sees the gap by position and reads the
 //! missing records from the log, so no record is lost and none comes twice;
-//! only deltas, which are not recorded, can be.
+//! only deltas, which are not recorded, can be. Watchers may come at any time
+//! and see the turn's records from its first on.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream;
 use mainspring_api::{
-    BoxStream, Condition, Delta, ExecUpdate, LogRecord, Seq, Session, SessionUid, SessionsError,
+    Condition, Delta, ExecStream, ExecUpdate, LogRecord, Seq, Session, SessionUid, SessionsError,
     Signal,
 };
 use mainspring_controller::Observer;
@@ -24,12 +25,15 @@ use crate::service::log_failed;
 /// Updates that a watcher may lag behind before it reads from the log.
 const FEED_MAX: usize = 512;
 
+/// How a turn ended: a session to show last, or why it failed.
+type Ended = Result<Option<Box<Session>>, SessionsError>;
+
 #[derive(Debug, Clone)]
 enum Update {
     Record(Arc<LogRecord>),
     Delta(Delta),
-    /// The turn is over at this position; a session to show last, or why it failed.
-    Done(Seq, Result<Option<Box<Session>>, SessionsError>),
+    /// The turn is over at this position.
+    Done(Seq, Ended),
 }
 
 /// The turn's side.
@@ -39,13 +43,48 @@ pub(crate) struct Feed {
     start: Seq,
     /// The turn's last record so far.
     last: AtomicU64,
+    /// Set once it is over, for those who come late. Held while one subscribes.
+    done: Mutex<Option<(Seq, Ended)>>,
+    audience: Arc<Audience>,
+    /// Set by the first record, or by the end.
+    begun: Signal<()>,
+    /// Set by the end, and when the turn's task dies.
+    over: Signal<()>,
+}
+
+/// Who watches a turn.
+#[derive(Debug, Default)]
+struct Audience {
+    watchers: Mutex<usize>,
+    /// Set when the last one goes.
+    gone: Signal<()>,
+}
+
+/// What a watcher is shown.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) log: Arc<dyn EventLog>,
+    pub(crate) session: SessionUid,
+    /// Comes before everything else.
+    pub(crate) first: Option<Box<Session>>,
+    /// Records after this position.
+    pub(crate) after: Seq,
+    /// Set when this watcher is the last one to go, before the turn is over.
+    pub(crate) lost: Signal<()>,
 }
 
 impl Feed {
     /// The feed of a turn that starts after `start`.
     pub(crate) fn new(start: Seq) -> Arc<Self> {
-        let last = AtomicU64::new(start.get());
-        Arc::new(Self { updates: broadcast::Sender::new(FEED_MAX), start, last })
+        Arc::new(Self {
+            updates: broadcast::Sender::new(FEED_MAX),
+            start,
+            last: AtomicU64::new(start.get()),
+            done: Mutex::default(),
+            audience: Arc::default(),
+            begun: Signal::default(),
+            over: Signal::default(),
+        })
     }
 
     /// Whether the turn has recorded anything.
@@ -58,32 +97,64 @@ impl Feed {
         Seq::new(self.last.load(Ordering::Acquire))
     }
 
-    /// The turn is over. Comes after every record, so it is never dropped.
-    pub(crate) fn finish(&self, result: Result<Option<Box<Session>>, SessionsError>) {
-        let _ = self.updates.send(Update::Done(self.last(), result));
+    /// Set when nobody watches any more.
+    pub(crate) fn gone(&self) -> Signal<()> {
+        self.audience.gone.clone()
     }
 
-    /// A stream that starts with `first` and goes on with the turn's records. `gone` is set when it is dropped.
-    pub(crate) fn watch(
-        &self,
-        log: Arc<dyn EventLog>,
-        session: SessionUid,
-        first: Option<Box<Session>>,
-        gone: Signal<()>,
-    ) -> BoxStream<'static, Result<ExecUpdate, SessionsError>> {
+    /// Set by the first record, or by the end.
+    pub(crate) fn begun(&self) -> Signal<()> {
+        self.begun.clone()
+    }
+
+    /// Set by the end, and when the turn's task dies.
+    pub(crate) fn over(&self) -> Signal<()> {
+        self.over.clone()
+    }
+
+    /// The turn is over. Comes after every record, so it is never dropped.
+    pub(crate) fn finish(&self, result: Ended) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        *done = Some((self.last(), result.clone()));
+        let _ = self.updates.send(Update::Done(self.last(), result));
+        drop(done);
+        self.begun.set(());
+        self.over.set(());
+    }
+
+    /// A stream of the turn. `None` when everybody has left it before it began:
+    /// then it is given up, unless it just begins.
+    pub(crate) fn watch(&self, watch: Watch) -> Option<ExecStream> {
+        let Watch { log, session, first, after, lost } = watch;
+        let presence = Presence::of(&self.audience, self.has_recorded(), lost, self.over())?;
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let updates = self.updates.subscribe();
+        // What comes from now on is in the queue; what was before is in the log.
+        let (behind, finishing) = match &*done {
+            Some((head, result)) => (*head, Some(result.clone())),
+            None => (self.last(), None),
+        };
+        drop(done);
         let watcher = Watcher {
-            updates: self.updates.subscribe(),
+            updates,
             log,
             session,
-            last: self.start,
+            last: after,
             ready: first.map(|session| Ok(ExecUpdate::Session(session))).into_iter().collect(),
-            behind: None,
+            behind: Some(behind),
             lagged: false,
-            finishing: None,
+            finishing,
             ended: false,
-            _gone: SetOnDrop(gone),
+            _presence: presence,
         };
-        Box::pin(stream::unfold(watcher, Watcher::next))
+        Some(Box::pin(stream::unfold(watcher, Watcher::next)))
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.begun.set(());
+        self.over.set(());
     }
 }
 
@@ -91,6 +162,7 @@ impl Observer for Feed {
     fn on_record(&self, record: &LogRecord) {
         self.last.store(record.seq.get(), Ordering::Release);
         let _ = self.updates.send(Update::Record(Arc::new(record.clone())));
+        self.begun.set(());
     }
 
     fn on_delta(&self, delta: Delta) {
@@ -98,11 +170,40 @@ impl Observer for Feed {
     }
 }
 
-struct SetOnDrop(Signal<()>);
+/// One watcher, for as long as it is there.
+struct Presence {
+    audience: Arc<Audience>,
+    lost: Signal<()>,
+    over: Signal<()>,
+}
 
-impl Drop for SetOnDrop {
+impl Presence {
+    fn of(
+        audience: &Arc<Audience>,
+        has_begun: bool,
+        lost: Signal<()>,
+        over: Signal<()>,
+    ) -> Option<Self> {
+        let mut watchers = audience.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if audience.gone.get().is_some() && !has_begun {
+            return None;
+        }
+        *watchers += 1;
+        Some(Self { audience: Arc::clone(audience), lost, over })
+    }
+}
+
+impl Drop for Presence {
     fn drop(&mut self) {
-        self.0.set(());
+        let mut watchers = self.audience.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        *watchers -= 1;
+        if *watchers > 0 {
+            return;
+        }
+        self.audience.gone.set(());
+        if self.over.get().is_none() {
+            self.lost.set(());
+        }
     }
 }
 
@@ -120,9 +221,9 @@ struct Watcher {
     /// Updates were missed, and no record has told yet how far: a delta now
     /// would come before the records that it follows.
     lagged: bool,
-    finishing: Option<Result<Option<Box<Session>>, SessionsError>>,
+    finishing: Option<Ended>,
     ended: bool,
-    _gone: SetOnDrop,
+    _presence: Presence,
 }
 
 impl Watcher {

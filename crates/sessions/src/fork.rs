@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use mainspring_api::{Caller, Condition, ForkRequest, Seq, Session, SessionUid, SessionsError};
+use mainspring_api::{
+    Action, Caller, Condition, ForkRequest, Seq, Session, SessionUid, SessionsError,
+};
 use mainspring_controller::ControllerError;
 use mainspring_eventlog::{NewSession, SessionRow};
 use mainspring_placement::Call;
 
-use crate::convert;
 use crate::service::{Inner, invalid, placement_failed};
 
 /// Children of one call.
@@ -24,7 +25,6 @@ impl Inner {
         caller: &Caller,
         request: ForkRequest,
     ) -> Result<Vec<Session>, SessionsError> {
-        self.admit_turn()?;
         if request.identity.is_some() {
             return Err(invalid("a fork takes no identity"));
         }
@@ -37,7 +37,8 @@ impl Inner {
             return Err(invalid("child_names must be empty or name every child"));
         }
         let parent = &request.session;
-        let row = self.find_active(parent).await?;
+        let row = self.find_active_for(caller, &[Action::Fork], parent).await?;
+        self.admit_turn()?;
         let at = match Seq::from_i64(request.at_seq) {
             None | Some(Seq::ZERO) => row.view.head.seq,
             Some(at) if at > row.view.head.seq => {
@@ -59,7 +60,7 @@ impl Inner {
         let forked = mainspring_controller::fork(&journal, at, children, entropy).await;
         let rows = forked
             .map_err(|error: ControllerError| SessionsError::because(Arc::new(error)).on(parent))?;
-        Ok(rows.into_iter().map(convert::session).collect())
+        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
     }
 
     fn children(

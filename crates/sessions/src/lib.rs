@@ -9,8 +9,11 @@
 //! decides is a person, through `approve`; the host's [`ApprovalPolicy`], if it
 //! has one; or the time, where a request may expire.
 //!
-//! What this version does not do yet (describe, follow, delete, and repeatable
-//! calls) is refused by name.
+//! A turn whose id or key its caller chose can be asked for again: it is begun
+//! once, and whoever asks sees it. One that its host left open is finished by
+//! the next one, if that is told to look.
+//!
+//! What this version does not do yet (describe, follow, delete) is refused by name.
 //!
 //! [`ApprovalPolicy`]: mainspring_api::ApprovalPolicy
 
@@ -18,13 +21,20 @@ mod access;
 mod approvals;
 mod cancel;
 mod convert;
+mod elsewhere;
 mod exec;
 mod expiry;
 mod feed;
 mod fork;
+mod live;
 mod operations;
+mod recovery;
+mod repeat;
 mod replay;
+mod resume;
 mod service;
 mod sessions;
 
+pub use convert::ExecStateProjection;
+pub use recovery::Recovered;
 pub use service::{Service, ServiceOptions};

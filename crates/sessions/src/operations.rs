@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    AdoptRequest, AppendId, BoxStream, Bytes, Caller, ExportRequest, FindRequest, Head,
-    ImportRequest, ListPage, Operations, Session, SessionUid, SessionsError, VerifyProgress,
+    Action, AdoptRequest, AppendId, BoxStream, Bytes, Caller, ExportRequest, FindRequest, Head,
+    ImportRequest, ListPage, Operations, Owner, Session, SessionUid, SessionsError, VerifyProgress,
     VerifyReport, VerifyRequest,
 };
 use mainspring_eventlog::export::{Line, check_line, head_line, no_lines, parse_line, record_line};
@@ -15,7 +15,6 @@ use mainspring_eventlog::{
     Verified, page_token,
 };
 
-use crate::convert;
 use crate::replay::Pages;
 use crate::service::{Service, invalid, log_failed, unimplemented};
 
@@ -62,11 +61,11 @@ impl Operations for Service {
 
     async fn verify(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         request: VerifyRequest,
     ) -> Result<BoxStream<'static, Result<VerifyProgress, SessionsError>>, SessionsError> {
         let uid = request.session;
-        self.inner.find(&uid).await?;
+        self.inner.find_for(caller, &[Action::Read], &uid).await?;
         let steps = self.log().verify(&uid, Head::EMPTY);
         Ok(Box::pin(steps.map(move |step| match step {
             Ok(Verified::Checked { seq, head }) => {
@@ -79,11 +78,11 @@ impl Operations for Service {
 
     async fn export(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         request: ExportRequest,
     ) -> Result<BoxStream<'static, Result<Bytes, SessionsError>>, SessionsError> {
         let ExportRequest { session, after } = request;
-        let row = self.inner.find(&session).await?;
+        let row = self.inner.find_for(caller, &[Action::Read], &session).await?;
         self.passes_through(&row, after).await?;
         let log = Arc::clone(self.log());
         let pages = Pages::of(log, session, after.seq.next(), row.view.head.seq);
@@ -98,17 +97,19 @@ impl Operations for Service {
         request: ImportRequest,
         lines: BoxStream<'static, Result<Bytes, SessionsError>>,
     ) -> Result<Session, SessionsError> {
+        self.inner.allow(caller, Action::Create).await?;
+        let owner = self.inner.restricted_to(caller)?;
         let overrides =
             request.session.is_some() || !request.harness.is_empty() || !request.name.is_empty();
         let entropy = &*self.inner.options.entropy;
         let id = request.id.unwrap_or_else(|| AppendId::random(entropy));
         let row = self.import_row(caller, request);
         let project = self.inner.options.project.clone();
-        let lines = Lines { lines, number: 0, project, overrides, found: Found::Nothing };
+        let lines = Lines { lines, number: 0, project, owner, overrides, found: Found::Nothing };
         let failed: Arc<Mutex<Option<SessionsError>>> = Arc::default();
         let records = lines.records(Arc::clone(&failed));
         match self.log().import(id, row, records).await {
-            Ok(row) => Ok(convert::session(row)),
+            Ok(row) => Ok(self.inner.shown(row)),
             Err(error) => {
                 let own = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
                 Err(own.unwrap_or_else(|| log_failed(error)))
@@ -208,6 +209,8 @@ struct Lines {
     lines: BoxStream<'static, Result<Bytes, SessionsError>>,
     number: u64,
     project: String,
+    /// Whose the session will be, whatever the file says; `None` believes it.
+    owner: Option<Owner>,
     /// Whether the caller says what the file should not have to be told.
     overrides: bool,
     found: Found,
@@ -274,6 +277,9 @@ impl Lines {
             }
             Line::Head(head, mut row) => {
                 self.found = Found::Head;
+                if let (Some(row), Some(owner)) = (&mut row, &self.owner) {
+                    row.session.owner = Some(owner.clone());
+                }
                 if let Some(row) = row.as_mut().filter(|row| row.session.project.is_empty()) {
                     row.session.project.clone_from(&self.project);
                 }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::stream;
-use mainspring_api::{BoxStream, LogRecord, ReplayRequest, Seq, SessionUid, SessionsError};
+use mainspring_api::{
+    Action, BoxStream, Caller, LogRecord, ReplayRequest, Seq, SessionUid, SessionsError,
+};
 use mainspring_eventlog::{EventLog, Level, LogError, ReadLimit, StoredRecord};
 
 use crate::service::{Inner, invalid, log_failed};
@@ -12,13 +14,14 @@ use crate::service::{Inner, invalid, log_failed};
 impl Inner {
     pub(crate) async fn replay(
         self: &Arc<Self>,
+        caller: &Caller,
         request: ReplayRequest,
     ) -> Result<BoxStream<'static, Result<LogRecord, SessionsError>>, SessionsError> {
         if request.to_seq < 0 {
             return Err(invalid(format!("to_seq is {}", request.to_seq)));
         }
         let uid = request.session;
-        let row = self.find(&uid).await?;
+        let row = self.find_for(caller, &[Action::Read], &uid).await?;
         if request.verify {
             let opened = self.unverified(&uid).open().await;
             opened.map_err(|error| SessionsError::because(Arc::new(error)).on(&uid))?;
@@ -29,9 +32,18 @@ impl Inner {
             None | Some(Seq::ZERO) => head,
             Some(to) => to.min(head),
         };
-        let log = Arc::clone(&self.options.log);
-        let pages = Pages::of(log, uid, from, to);
-        Ok(Box::pin(stream::unfold(pages, Pages::next)))
+        Ok(self.records(uid, from, to))
+    }
+
+    /// The records of a session from `from` to `to`. After an error there is none.
+    pub(crate) fn records(
+        &self,
+        session: SessionUid,
+        from: Seq,
+        to: Seq,
+    ) -> BoxStream<'static, Result<LogRecord, SessionsError>> {
+        let pages = Pages::of(Arc::clone(&self.options.log), session, from, to);
+        Box::pin(stream::unfold(pages, Pages::next))
     }
 }
 

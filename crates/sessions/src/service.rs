@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use mainspring_api::{
     ApprovalPolicy, Authorizer, Classify as _, Clock, Condition, DeletionState, Entropy, ErrorKind,
-    ExecState, Session, SessionUid, SessionsError, Signal,
+    ExecState, ExecutionId, Session, SessionUid, SessionsError, Signal,
 };
 use mainspring_controller::Journal;
 use mainspring_eventlog::{EventLog, Holder, Level, LogError, SessionRow};
 use mainspring_placement::{Guard, Harnesses, Lease, Operation, PlacementError};
 use tokio::sync::watch;
 
-use crate::convert;
+use crate::convert::{self, ExecStateProjection};
 use crate::expiry::Expiry;
+use crate::live::LiveTurns;
+use crate::recovery::Projects;
 
 /// How a service is set up.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub struct ServiceOptions {
     pub clock: Arc<dyn Clock>,
     /// Source of ids.
     pub entropy: Arc<dyn Entropy>,
+    /// What the turn axis of a session says.
+    pub exec_state: ExecStateProjection,
     /// How long compute stays warm after a turn.
     pub idle: Duration,
     /// How long a request for approval stays open when its call does not say;
@@ -54,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) options: ServiceOptions,
     pub(crate) guard: Guard,
     pub(crate) expiry: Arc<Expiry>,
+    pub(crate) live: LiveTurns,
+    pub(crate) projects: Projects,
     journals: Mutex<HashMap<SessionUid, Journal>>,
     draining: Signal<()>,
     /// How many turns this host is running.
@@ -72,6 +78,8 @@ impl Service {
                 options,
                 guard: Guard::default(),
                 expiry: Arc::default(),
+                live: LiveTurns::default(),
+                projects: Projects::default(),
                 journals: Mutex::default(),
                 draining: Signal::default(),
                 turns: watch::Sender::new(0),
@@ -162,9 +170,19 @@ impl Inner {
         session: &SessionUid,
         operation: Operation,
     ) -> Result<Lease, SessionsError> {
+        self.lease_for(session, operation, None)
+    }
+
+    /// As [`Inner::lease`], for a turn whose id was chosen.
+    pub(crate) fn lease_for(
+        &self,
+        session: &SessionUid,
+        operation: Operation,
+        chosen: Option<ExecutionId>,
+    ) -> Result<Lease, SessionsError> {
         let now = self.options.clock.now();
         self.guard
-            .try_acquire(session, operation, now)
+            .try_acquire_for(session, operation, chosen, now)
             .map_err(|error| placement_failed(error).on(session))
     }
 
@@ -190,6 +208,11 @@ impl Inner {
         Journal::new(Arc::clone(&self.options.log), session.clone())
     }
 
+    /// The session of a row.
+    pub(crate) fn shown(&self, row: SessionRow) -> Session {
+        convert::session(row, self.options.exec_state)
+    }
+
     /// The session as its users see it: one that is driven here is running,
     /// until its turn has ended.
     pub(crate) fn seen(&self, row: SessionRow) -> Session {
@@ -199,8 +222,9 @@ impl Inner {
         // Its lease goes a moment after its end.
         let is_over =
             ended.is_some_and(|latest| self.guard.driven(uid).as_ref() == Some(&latest.id));
-        let mut session = convert::session(row);
-        if driven && !is_over {
+        let derived = self.options.exec_state == ExecStateProjection::Derived;
+        let mut session = self.shown(row);
+        if driven && !is_over && derived {
             session.exec_state = ExecState::Running;
         }
         session

@@ -3,16 +3,16 @@
 
 use async_trait::async_trait;
 use mainspring_api::{
-    Action, AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, CreateRequest,
-    DescribeReport, ExecRequest, ExecStream, FollowRequest, FollowUpdate, ForkRequest, ListPage,
-    ListRequest, LogRecord, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid,
-    Sessions, SessionsError,
+    Action, AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, Condition,
+    CreateRequest, DescribeReport, ExecRequest, ExecStream, FollowRequest, FollowUpdate,
+    ForkRequest, ListPage, ListRequest, LogRecord, Origin, ReplayRequest, ResolveRequest,
+    ResumeRequest, Session, SessionUid, Sessions, SessionsError,
 };
 use mainspring_controller::settle;
-use mainspring_eventlog::{ListQuery, NewSession, SessionRow};
+use mainspring_eventlog::{Level, ListQuery, LogError, NewSession, SessionRow};
 
-use crate::convert;
 use crate::operations::page_size;
+use crate::repeat::{check_key, keyed_uid};
 use crate::service::{Inner, Service, log_failed, placement_failed, unimplemented};
 
 impl Inner {
@@ -21,28 +21,69 @@ impl Inner {
         caller: &Caller,
         request: CreateRequest,
     ) -> Result<SessionRow, SessionsError> {
+        let uid = match &request.idempotency_key {
+            None => SessionUid::random(&*self.options.entropy),
+            Some(key) => {
+                check_key(key)?;
+                keyed_uid(caller.identity.as_ref(), key)
+            }
+        };
         self.allow(caller, Action::Create).await?;
-        self.admit_turn()?;
-        if request.idempotency_key.is_some() {
-            return Err(unimplemented("an idempotency key (x-idempotency-key)"));
-        }
-        // The harness is resolved now, not at the first turn.
-        self.options.harnesses.find(&request.harness).map_err(placement_failed)?;
-        let entropy = &*self.options.entropy;
+        self.create_as(caller, request, uid).await
+    }
+
+    /// Creates a session that the caller may create. With a key, the same again
+    /// answers with the session as it is by now.
+    pub(crate) async fn create_as(
+        &self,
+        caller: &Caller,
+        request: CreateRequest,
+        uid: SessionUid,
+    ) -> Result<SessionRow, SessionsError> {
+        let is_keyed = request.idempotency_key.is_some();
         let session = NewSession {
-            uid: SessionUid::random(entropy),
+            uid,
             project: self.project(&request.project).to_owned(),
             name: request.name,
             harness: request.harness,
             model: request.model,
             labels: request.labels,
             annotations: request.annotations,
-            origin: request.origin,
+            origin: request.origin.filter(|origin| *origin != Origin::default()),
             identity: request.identity.filter(|identity| !identity.is_empty()),
             owner: self.owner_for(caller),
         };
-        let (log, id) = (&self.options.log, AppendId::random(entropy));
-        settle(|| log.create(id, session.clone())).await.map_err(log_failed)
+        if is_keyed && let Some(row) = self.created_before(&session).await? {
+            return Ok(row);
+        }
+        self.admit_turn()?;
+        // The harness is resolved now, not at the first turn.
+        self.options.harnesses.find(&session.harness).map_err(placement_failed)?;
+        let (log, id) = (&self.options.log, AppendId::random(&*self.options.entropy));
+        match settle(|| log.create(id, session.clone())).await {
+            // The same call was faster.
+            Err(error @ LogError::AlreadyExists(_)) if is_keyed => {
+                self.created_before(&session).await?.ok_or_else(|| log_failed(error))
+            }
+            created => created.map_err(log_failed),
+        }
+    }
+
+    /// The session that a call with the same key has created; refuses one that
+    /// was created otherwise.
+    async fn created_before(
+        &self,
+        session: &NewSession,
+    ) -> Result<Option<SessionRow>, SessionsError> {
+        match self.options.log.get(&session.uid, Level::Committed).await {
+            Ok(row) if row.session == *session => Ok(Some(row)),
+            Ok(_) => {
+                let message = "the idempotency key was used for another request";
+                Err(SessionsError::new(Condition::AlreadyExists, message).on(&session.uid))
+            }
+            Err(LogError::SessionNotFound(_)) => Ok(None),
+            Err(error) => Err(log_failed(error).on(&session.uid)),
+        }
     }
 }
 
@@ -53,7 +94,8 @@ impl Sessions for Service {
         caller: &Caller,
         request: CreateRequest,
     ) -> Result<Session, SessionsError> {
-        self.inner.create(caller, request).await.map(convert::session)
+        let row = self.inner.create(caller, request).await?;
+        Ok(self.inner.shown(row))
     }
 
     async fn get(&self, caller: &Caller, session: &SessionUid) -> Result<Session, SessionsError> {
@@ -90,10 +132,10 @@ impl Sessions for Service {
 
     async fn resume(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         request: ResumeRequest,
     ) -> Result<ExecStream, SessionsError> {
-        self.inner.resume(request).await
+        self.inner.resume(caller, request).await
     }
 
     async fn follow(
@@ -106,34 +148,34 @@ impl Sessions for Service {
 
     async fn replay(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         request: ReplayRequest,
     ) -> Result<BoxStream<'static, Result<LogRecord, SessionsError>>, SessionsError> {
-        self.inner.replay(request).await
+        self.inner.replay(caller, request).await
     }
 
     async fn approve(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         request: ApproveRequest,
     ) -> Result<Approved, SessionsError> {
-        self.inner.approve(request).await
+        self.inner.approve(caller, request).await
     }
 
     async fn resolve(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         request: ResolveRequest,
     ) -> Result<Session, SessionsError> {
-        self.inner.resolve(request).await
+        self.inner.resolve(caller, request).await
     }
 
     async fn suspend(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         session: &SessionUid,
     ) -> Result<Session, SessionsError> {
-        self.inner.suspend(session).await
+        self.inner.suspend(caller, session).await
     }
 
     async fn fork(

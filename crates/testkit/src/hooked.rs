@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::{TryStreamExt as _, stream};
 use mainspring_api::{
-    AppendId, BoxStream, Event, Fence, Head, Seq, SessionUid, StoreId, async_trait,
+    AppendId, BoxStream, Event, ExecutionId, Fence, Head, Seq, SessionUid, StoreId, async_trait,
 };
 use mainspring_eventlog::{
-    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
-    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
-    Verified,
+    Batch, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level, Limits,
+    ListQuery, Liveness, LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
+    SessionRow, StoredRecord, Verified,
 };
 
 /// An operation of a log that can fail.
@@ -150,6 +150,14 @@ impl<H: LogHook> EventLog for HookedLog<H> {
     ) -> Result<Vec<StoredRecord>, LogError> {
         let run = self.inner.read(session, from, limit, level);
         self.hook.around(LogCall::Read, run).await
+    }
+
+    async fn execution(
+        &self,
+        session: &SessionUid,
+        id: &ExecutionId,
+    ) -> Result<Option<ExecutionView>, LogError> {
+        self.hook.around(LogCall::Read, self.inner.execution(session, id)).await
     }
 
     fn verify(

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::stream;
 use mainspring_api::{
-    AppendId, BoxStream, Event, Fence, Head, Seq, SessionUid, StoreId, async_trait,
+    AppendId, BoxStream, Event, ExecutionId, Fence, Head, Seq, SessionUid, StoreId, async_trait,
 };
 use mainspring_eventlog::{
-    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
-    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
-    Verified,
+    Batch, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level, Limits,
+    ListQuery, Liveness, LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
+    SessionRow, StoredRecord, Verified,
 };
 use mainspring_testkit::{read_all, sample};
 
@@ -253,6 +253,14 @@ impl EventLog for Broken {
             }
         }
         Ok(records)
+    }
+
+    async fn execution(
+        &self,
+        session: &SessionUid,
+        id: &ExecutionId,
+    ) -> Result<Option<ExecutionView>, LogError> {
+        self.inner.execution(&self.uid(session), id).await
     }
 
     fn verify(

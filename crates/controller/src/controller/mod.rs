@@ -25,7 +25,7 @@ use crate::tape::Tape;
 use crate::writer::{Tag, Writer};
 
 pub use options::{ApprovedRetry, Options};
-pub use turn::{Executed, Expected, Turn};
+pub use turn::{Executed, Expected, Turn, TurnDigest};
 
 pub(crate) use finish::unconsumed;
 
@@ -107,7 +107,7 @@ impl Controller {
     /// journal, ill-formed evidence of approvals, an open approval, an ill-formed
     /// legacy prefix, compute that does not hold the session's memory, a
     /// harness that cannot describe itself, a model that is not allowed, a moved
-    /// head or newer fence. After that `ApprovalParked`, `Canceled`,
+    /// head, an id that the journal has, a newer fence. After that `ApprovalParked`, `Canceled`,
     /// `Interrupted`, or the harness's own error, with an error record at the
     /// end of the turn.
     ///
@@ -123,10 +123,10 @@ impl Controller {
         let descriptor = self.describe(harness, turn.deadline).await?;
         let model = self.default_model(&descriptor)?;
         let head = turn.expected.resolve(row.view.head)?;
-        let id = turn
-            .execution_id
-            .clone()
-            .unwrap_or_else(|| ExecutionId::random(&*self.options.entropy));
+        let id = match &turn.execution_id {
+            Some(id) => self.unused(id).await?,
+            None => ExecutionId::random(&*self.options.entropy),
+        };
         let tag = Tag::Execution(id.clone());
         let mut start = Start {
             session: self.options.session.clone(),
@@ -153,6 +153,15 @@ impl Controller {
         let ran = run::run(harness, start, sink, &self.bounds(turn.deadline)).await;
         let head = self.finish(&tag, ran).await?;
         Ok(Executed { execution_id: id, head })
+    }
+
+    /// The chosen id, which no turn of the journal may have. One that another
+    /// writer begins under it meanwhile moves the head.
+    async fn unused(&self, id: &ExecutionId) -> Result<ExecutionId, ControllerError> {
+        match self.journal.log().execution(self.journal.uid(), id).await? {
+            None => Ok(id.clone()),
+            Some(_) => Err(ControllerError::ExecutionExists(id.clone())),
+        }
     }
 
     /// What refuses every new turn, before anybody is asked anything.

@@ -47,7 +47,7 @@ pub struct Turn {
     pub resume_from_seq: i64,
     /// Where the journal must end.
     pub expected: Expected,
-    /// Chosen id; `None` draws one.
+    /// Chosen id, which the journal must not have; `None` draws one.
     pub execution_id: Option<ExecutionId>,
     /// When it must have ended.
     pub deadline: Option<Instant>,
@@ -78,6 +78,19 @@ impl Turn {
         Ok(limits.check(&batch)?)
     }
 
+    /// What tells turns of one id apart: inputs, configuration, cursor and the
+    /// harness that runs it.
+    ///
+    /// # Errors
+    /// An input without a canonical form.
+    pub fn digest(&self, harness: &str) -> Result<TurnDigest, ControllerError> {
+        let id = ExecutionId::new("0000000000000000").expect("it is not empty");
+        let start = ExecutionStart { harness: harness.to_owned(), ..ExecutionStart::default() };
+        let batch = Batch::link(Head::EMPTY, self.records(&Tag::Execution(id), start))?;
+        // The last hash covers every record before it.
+        Ok(TurnDigest(batch.head()))
+    }
+
     /// The start record and one record for each input. `start` says who runs it.
     pub(super) fn records(&self, tag: &Tag, start: ExecutionStart) -> Vec<NewRecord> {
         let start = ExecutionStart {
@@ -94,6 +107,10 @@ impl Turn {
         std::iter::once(start).chain(inputs).collect()
     }
 }
+
+/// What tells turns of one id apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnDigest(Head);
 
 /// A turn that ended.
 #[derive(Debug, Clone)]

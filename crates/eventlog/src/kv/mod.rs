@@ -22,8 +22,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream;
 use mainspring_api::{
-    AppendId, BoxStream, Clock, Entropy, Event, Fence, Head, OsEntropy, Outcome, Seq, SessionUid,
-    StoreId, SystemClock,
+    AppendId, BoxStream, Clock, Entropy, Event, ExecutionId, Fence, Head, OsEntropy, Outcome, Seq,
+    SessionUid, StoreId, SystemClock,
 };
 
 use crate::chain::{Batch, StoredRecord};
@@ -33,6 +33,7 @@ use crate::log::{
     EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, NamedRows,
     NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, Verified,
 };
+use crate::view::ExecutionView;
 use committer::{Committer, Shared};
 use ops::{Op, OpError, Reply};
 pub use stats::{SessionTotals, StoreStats};
@@ -258,6 +259,15 @@ impl<E: Engine> EventLog for KvStore<E> {
     ) -> Result<Vec<StoredRecord>, LogError> {
         let session = session.clone();
         self.read(move |kv| read::records(kv, &read::load_row(kv, &session)?, from, limit)).await
+    }
+
+    async fn execution(
+        &self,
+        session: &SessionUid,
+        id: &ExecutionId,
+    ) -> Result<Option<ExecutionView>, LogError> {
+        let (session, id) = (session.clone(), id.clone());
+        self.read(move |kv| ops::execution(kv, &read::load_row(kv, &session)?, &id)).await
     }
 
     fn verify(

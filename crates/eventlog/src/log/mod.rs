@@ -7,7 +7,9 @@ mod types;
 use std::fmt;
 
 use async_trait::async_trait;
-use mainspring_api::{AppendId, BoxStream, Event, Fence, Head, Seq, SessionUid, StoreId};
+use mainspring_api::{
+    AppendId, BoxStream, Event, ExecutionId, Fence, Head, Seq, SessionUid, StoreId,
+};
 
 pub use parts::{
     Follow, Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, Purge, ROW_KEY_BYTES_MAX, RowKey,
@@ -21,6 +23,7 @@ pub(crate) use import::ImportCheck;
 
 use crate::chain::{Batch, StoredRecord};
 use crate::error::LogError;
+use crate::view::ExecutionView;
 
 /// Append-only journals, one per session, with a row of metadata each.
 ///
@@ -144,6 +147,31 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
         limit: ReadLimit,
         level: Level,
     ) -> Result<Vec<StoredRecord>, LogError>;
+
+    /// What is known of one execution of a session, be it its own or inherited;
+    /// `None` when its journal has no record of that id.
+    ///
+    /// Unless a store can look it up, this reads the journal.
+    ///
+    /// # Errors
+    /// As [`EventLog::read`].
+    async fn execution(
+        &self,
+        session: &SessionUid,
+        id: &ExecutionId,
+    ) -> Result<Option<ExecutionView>, LogError> {
+        let head = self.head(session, Level::Committed).await?.seq;
+        let (mut view, mut next) = (None, Seq::new(1));
+        while next <= head {
+            let page = self.read(session, next, ReadLimit::default(), Level::Committed).await?;
+            let Some(last) = page.last() else { break };
+            next = last.seq.next();
+            for record in &page {
+                ExecutionView::refold(&mut view, id, record.seq, &record.event()?);
+            }
+        }
+        Ok(view)
+    }
 
     /// Recomputes the chain after `after`, which is known to hold, up to the
     /// row's head. Yields progress and ends with [`Verified::Done`] or an error.

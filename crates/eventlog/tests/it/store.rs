@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    AppendId, Event, EventBody, Fence, Head, Message, OsEntropy, Seq, SessionUid,
+    AppendId, Event, EventBody, ExecutionId, Fence, Head, Message, OsEntropy, Seq, SessionUid,
 };
 use mainspring_eventlog::{
     Batch, EventLog, Holder, KvOptions, KvStore, Level, LogError, MemoryEngine, NewSession,
@@ -54,4 +54,37 @@ async fn the_same_append_again_settles() {
     assert_eq!(log.append(&uid, first, Fence::NONE, &batch).await.unwrap(), head);
     let other = log.append(&uid, id(), Fence::NONE, &batch).await;
     assert!(matches!(other, Err(LogError::Conflict { .. })));
+}
+
+/// The latest, older ones, and those of a parent up to the fork, as they were there.
+#[tokio::test]
+async fn an_execution_is_found_by_its_id() {
+    let (log, uid) = session().await;
+    let execution = |n: u8| ExecutionId::new(&format!("e{n}")).unwrap();
+    let of = |n: u8| {
+        let body = EventBody::Input(Some(Message::user("x")));
+        Event::in_execution(&execution(n), body).into()
+    };
+    let batch = Batch::link(Head::EMPTY, vec![of(1), of(2)]).unwrap();
+    let at = log.append(&uid, id(), Fence::NONE, &batch).await.unwrap();
+    let child = NewSession::bare(SessionUid::random(&OsEntropy), "default");
+    let marker = input("marker");
+    let forked = log.fork(id(), &uid, at, vec![(child, marker)]).await.unwrap().remove(0);
+    let batch = Batch::link(at, vec![of(2), of(3)]).unwrap();
+    log.append(&uid, id(), Fence::NONE, &batch).await.unwrap();
+    let found = async |session: &SessionUid, n: u8| {
+        let view = log.execution(session, &execution(n)).await.unwrap();
+        view.map(|view| (view.first_seq.get(), view.last_seq.get()))
+    };
+    assert_eq!(found(&uid, 1).await, Some((1, 1)));
+    assert_eq!(found(&uid, 2).await, Some((2, 3)));
+    assert_eq!(found(&uid, 3).await, Some((4, 4)));
+    assert_eq!(found(&uid, 4).await, None);
+    let child = forked.session.uid;
+    assert_eq!(found(&child, 1).await, Some((1, 1)));
+    assert_eq!(found(&child, 2).await, Some((2, 2)), "as it was at the fork");
+    assert_eq!(found(&child, 3).await, None);
+    let missing = SessionUid::random(&OsEntropy);
+    let refused = log.execution(&missing, &execution(1)).await;
+    assert!(matches!(refused, Err(LogError::SessionNotFound(_))));
 }

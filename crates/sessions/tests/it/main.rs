@@ -1,5 +1,6 @@
 //! The service over a log in memory.
 
+mod access;
 mod approvals;
 mod cancel;
 mod deciding;

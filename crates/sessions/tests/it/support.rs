@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    Address, AppendId, ApprovalPolicy, ApprovalRef, ApproveRequest, Approved, Caller, CancelReason,
-    CancelRequest, Clock, ComputeState, ComputeStatus, CreateRequest, Descriptor, EventBody,
-    EventSink, ExecRequest, ExecUpdate, Fence, Fidelity, Harness, HarnessError, InProcess,
-    Incarnation, LifecycleKind, LogRecord, Mediation, Message, OsEntropy, Outcome, RequestId,
-    ResultCode, ResumeRequest, Runtime, RuntimeCapabilities, RuntimeError, Seq, Session,
+    Address, AppendId, ApprovalPolicy, ApprovalRef, ApproveRequest, Approved, Authorizer, Caller,
+    CancelReason, CancelRequest, Clock, ComputeState, ComputeStatus, CreateRequest, Descriptor,
+    EventBody, EventSink, ExecRequest, ExecUpdate, Fence, Fidelity, Harness, HarnessError,
+    InProcess, Incarnation, LifecycleKind, LogRecord, Mediation, Message, OsEntropy, Outcome,
+    RequestId, ResultCode, ResumeRequest, Runtime, RuntimeCapabilities, RuntimeError, Seq, Session,
     SessionHistory, SessionSpec, SessionUid, Sessions as _, SessionsError, Signal, SnapshotRef,
     Start, Timestamp, ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope, async_trait,
 };
@@ -22,7 +22,7 @@ use mainspring_eventlog::{
 };
 use mainspring_harness::EchoModel;
 use mainspring_placement::{Connectors, Harnesses, Placer, PlacerOptions};
-use mainspring_sessions::{Service, ServiceOptions};
+use mainspring_sessions::{ExecStateProjection, Service, ServiceOptions};
 use tokio::time::Instant;
 
 /// Does the steps of its configuration: `gate ID`, `try ID`, `tool ID NAME`,
@@ -257,6 +257,8 @@ pub(crate) struct World {
     pub(crate) ttl: Option<Duration>,
     pub(crate) policy: Option<Arc<dyn ApprovalPolicy>>,
     pub(crate) clock: Arc<PausedClock>,
+    pub(crate) exec_state: ExecStateProjection,
+    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl World {
@@ -268,6 +270,8 @@ impl World {
             ttl: None,
             policy: None,
             clock: Arc::new(PausedClock(Instant::now())),
+            exec_state: ExecStateProjection::default(),
+            authorizer: None,
         }
     }
 
@@ -300,7 +304,8 @@ impl World {
             clock: Arc::clone(&self.clock) as _,
             entropy: Arc::new(OsEntropy),
             idle: IDLE,
-            authorizer: None,
+            exec_state: self.exec_state,
+            authorizer: self.authorizer.clone(),
             approval_ttl: self.ttl,
             approval_policy: self.policy.clone(),
         })

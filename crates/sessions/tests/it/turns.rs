@@ -15,7 +15,7 @@ use mainspring_eventlog::{EventLog, Holder, KvOptions, KvStore, MemoryEngine};
 use mainspring_harness::EchoModel;
 use mainspring_placement::{Connectors, Harnesses, Placer, PlacerOptions};
 use mainspring_runtime_local::LocalRuntime;
-use mainspring_sessions::{Service, ServiceOptions};
+use mainspring_sessions::{ExecStateProjection, Service, ServiceOptions};
 use mainspring_testkit::{CutMode, CutStore};
 
 /// Says as many things as its config tells, then waits to be let go.
@@ -70,6 +70,7 @@ fn service(log: Arc<dyn EventLog>, harness: Talker) -> Service {
         clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
         idle: Duration::from_secs(300),
+        exec_state: ExecStateProjection::default(),
         authorizer: None,
         approval_ttl: None,
         approval_policy: None,

@@ -26,6 +26,7 @@ pub(super) use import::{Staged, staged, staged_in};
 pub(super) use named::{decode_named, live_named};
 pub(super) use rows::Rows;
 pub(super) use settled::settled;
+pub(super) use table::execution;
 
 /// Note: when a record was committed, RFC 3339.
 pub(super) const COMMIT_TIME: &str = "commit_time";

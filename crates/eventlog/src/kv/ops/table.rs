@@ -7,7 +7,7 @@ use mainspring_api::{Event, ExecutionId, Head, Seq, SessionUid};
 use super::{OpError, Result};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
-use crate::kv::row::{self, Segment};
+use crate::kv::row::{self, KvRow, Segment};
 use crate::kv::{fold, keys};
 use crate::view::{ExecutionTable, ExecutionView, SessionView};
 
@@ -69,6 +69,24 @@ impl<'a> Table<'a> {
         }
         Ok(None)
     }
+}
+
+/// An execution of a session, wherever its records are.
+pub(in crate::kv) fn execution(
+    kv: &dyn KvRead,
+    row: &KvRow,
+    id: &ExecutionId,
+) -> Result<Option<ExecutionView>> {
+    let view = &row.row.view;
+    if row.row.purged {
+        return Err(LogError::Deleted(row.row.session.uid.clone()).into());
+    }
+    if let Some(latest) = view.latest.as_ref().filter(|latest| latest.id == *id) {
+        return Ok(Some(latest.clone()));
+    }
+    let mut table = Table::of(kv, &row.store, &row.segments);
+    table.at = view.head.seq.next();
+    table.find(id)
 }
 
 impl Table<'_> {

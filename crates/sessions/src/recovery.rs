@@ -1,0 +1,217 @@
+//! Turns that a host left open, finished by the next one.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{StreamExt as _, stream};
+use mainspring_api::{
+    AppendId, Bytes, Classify as _, Condition, DeletionState, ExecState, ExecutionId, SessionsError,
+};
+use mainspring_controller::settle;
+use mainspring_eventlog::{Level, ListQuery, LogError, Page, RowKey, SessionRow};
+
+use crate::approvals::{report, watch_to_the_end};
+use crate::elsewhere::possible_driver;
+use crate::resume::{May, Recovery};
+use crate::service::{Inner, Service, log_failed};
+
+/// Turns that are finished at a time.
+const LANES: usize = 16;
+
+/// Sessions of one page of the search.
+const PAGE: usize = 200;
+
+/// The kind of the named rows that say in which projects turns were run.
+const PROJECTS_KIND: &str = "turns";
+
+/// Project names that are remembered as noted.
+const PROJECTS_MAX: usize = 4_096;
+
+/// Projects that are known to be noted.
+#[derive(Debug, Default)]
+pub(crate) struct Projects(Mutex<HashSet<String>>);
+
+impl Projects {
+    fn names(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What became of the turns that were open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Gone on with, until they ended or parked.
+    pub resumed: usize,
+    /// Could not be gone on with, or failed; each is logged with its code.
+    pub refused: usize,
+    /// Not this host's to go on with: driven by somebody, or by nobody yet, as
+    /// in an import; each is logged.
+    pub left: usize,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    resumed: AtomicUsize,
+    refused: AtomicUsize,
+    left: AtomicUsize,
+}
+
+impl Service {
+    /// Finds the sessions whose latest turn is open, has no driver and waits for
+    /// no decision, and finishes those turns, a bounded number at a time. Returns
+    /// when the last one is over; a host that is drained begins no more of them.
+    ///
+    /// # Guarantees
+    /// A turn that somebody begins or resumes meanwhile is not entered twice.
+    ///
+    /// # Errors
+    /// The log's, when it cannot be searched; what was found by then was gone
+    /// on with.
+    pub async fn resume_interrupted(&self) -> Result<Recovered, SessionsError> {
+        let inner = &self.inner;
+        let counts = Counts::default();
+        let mut projects = vec![inner.options.project.clone()];
+        projects.extend(inner.noted_projects().await.map_err(log_failed)?);
+        for project in projects {
+            let mut query = ListQuery {
+                project,
+                states: vec![ExecState::Running],
+                page_size: PAGE,
+                ..ListQuery::default()
+            };
+            loop {
+                let page = inner.options.log.list(query.clone(), Level::Committed).await;
+                let Page { rows, next } = page.map_err(log_failed)?;
+                stream::iter(rows)
+                    .for_each_concurrent(LANES, |row| inner.recover(row, &counts))
+                    .await;
+                match next {
+                    Some(next) if inner.admit_turn().is_ok() => query.after = Some(next),
+                    _ => break,
+                }
+            }
+        }
+        Ok(Recovered {
+            resumed: counts.resumed.into_inner(),
+            refused: counts.refused.into_inner(),
+            left: counts.left.into_inner(),
+        })
+    }
+}
+
+impl Inner {
+    async fn recover(self: &Arc<Self>, row: SessionRow, counts: &Counts) {
+        let session = &row.session.uid;
+        let (count, said) = match self.ownerless(&row).await {
+            Ok(execution) => match self.finish_ownerless(&row, execution).await {
+                Ok(true) => (&counts.resumed, Ok("an interrupted turn was resumed")),
+                Ok(false) => (&counts.left, Ok("it was gone on with meanwhile")),
+                Err(error) if error.condition() == Condition::SessionBusy => {
+                    (&counts.left, Ok("it was gone on with meanwhile"))
+                }
+                Err(error) => (&counts.refused, Err(error)),
+            },
+            Err(Left::Because(why)) => (&counts.left, Ok(why)),
+            Err(Left::Failed(error)) => (&counts.refused, Err(error)),
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        match said {
+            Ok(what) => tracing::info!(session = %session, "{what}"),
+            Err(error) => report(session, &error, "an interrupted turn was not finished"),
+        }
+    }
+
+    /// The open turn of a session, if it is this host's to go on with.
+    async fn ownerless(&self, row: &SessionRow) -> Result<ExecutionId, Left> {
+        if row.view.deletion == DeletionState::Pending {
+            return Err(Left::Because("an open turn is left: its session is deleted"));
+        }
+        let Some(latest) = row.view.pending() else {
+            return Err(Left::Because("an open turn is left: it has no id"));
+        };
+        let Some(holder) = &row.fence.holder else {
+            return Err(Left::Because("an open turn is left: no host ever drove it"));
+        };
+        let is_own = holder.id == self.options.holder.id;
+        if !is_own
+            && possible_driver(row).is_some()
+            && self.is_alive(holder).await.map_err(Left::Failed)?
+        {
+            return Err(Left::Because("an open turn is left: another host drives it"));
+        }
+        Ok(latest.id.clone())
+    }
+
+    /// Whether there was a turn to finish still.
+    async fn finish_ownerless(
+        self: &Arc<Self>,
+        row: &SessionRow,
+        execution: ExecutionId,
+    ) -> Result<bool, SessionsError> {
+        let recovery =
+            Recovery { only: Some(execution), ..Recovery::of(row.session.uid.clone(), None) };
+        match self.go_on_with(recovery, May::Everything).await? {
+            None => Ok(false),
+            Some(updates) => watch_to_the_end(updates).await.map(|()| true),
+        }
+    }
+
+    /// Notes where turns are run, before one is, so that a later host finds it.
+    /// The default project needs no note.
+    pub(crate) async fn note_turns_of(&self, row: &SessionRow) {
+        let project = &row.session.project;
+        if *project == self.options.project || self.projects.names().contains(project) {
+            return;
+        }
+        match self.note_turns(project).await {
+            Ok(()) => {
+                let mut names = self.projects.names();
+                if names.len() >= PROJECTS_MAX {
+                    names.clear();
+                }
+                names.insert(project.clone());
+            }
+            Err(error) => tracing::warn!(
+                session = %row.session.uid, code = error.code(),
+                "a later host will not find this project's open turns by itself"
+            ),
+        }
+    }
+
+    async fn note_turns(&self, project: &str) -> Result<(), LogError> {
+        // Without the part there is nothing to note it in; that is the store's to say.
+        let Some(rows) = self.options.log.rows() else { return Ok(()) };
+        let key = RowKey::new(PROJECTS_KIND, project)?;
+        if rows.named(&key).await?.is_some() {
+            return Ok(());
+        }
+        let id = AppendId::random(&*self.options.entropy);
+        match settle(|| rows.put_named(id, &key, 0, Some(Bytes::new()))).await {
+            // Another host was first.
+            Ok(_) | Err(LogError::Moved { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The projects that turns were noted of, without the default one.
+    async fn noted_projects(&self) -> Result<Vec<String>, LogError> {
+        let mut projects = Vec::new();
+        let Some(rows) = self.options.log.rows() else { return Ok(projects) };
+        let mut after = String::new();
+        loop {
+            let page = rows.named_of(PROJECTS_KIND, &after, PAGE).await?;
+            let Some((last, _)) = page.last() else { return Ok(projects) };
+            after.clone_from(last);
+            let names = page.into_iter().map(|(name, _)| name);
+            projects.extend(names.filter(|name| *name != self.options.project));
+        }
+    }
+}
+
+/// Why an open turn is not gone on with.
+enum Left {
+    Because(&'static str),
+    Failed(SessionsError),
+}
