@@ -48,18 +48,27 @@ pub trait LogHook: fmt::Debug + Send + Sync + 'static {
 
 /// A log whose operations all pass through a hook.
 ///
-/// The optional parts of the log inside are handed out as they are.
+/// The optional parts of the log inside are handed out as they are, but for
+/// signs of life where a test gives them.
 #[derive(Debug)]
 pub struct HookedLog<H> {
     inner: Arc<dyn EventLog>,
     hook: Arc<H>,
+    liveness: Option<Arc<dyn Liveness>>,
 }
 
 impl<H: LogHook> HookedLog<H> {
     /// Puts `hook` in front of `inner`.
     #[must_use]
     pub fn with_hook(inner: Arc<dyn EventLog>, hook: H) -> Self {
-        Self { inner, hook: Arc::new(hook) }
+        Self { inner, hook: Arc::new(hook), liveness: None }
+    }
+
+    /// Offers signs of life, as a store that more than one process writes does.
+    #[must_use]
+    pub fn with_liveness(mut self, liveness: Arc<dyn Liveness>) -> Self {
+        self.liveness = Some(liveness);
+        self
     }
 
     /// The hook.
@@ -212,7 +221,7 @@ impl<H: LogHook> EventLog for HookedLog<H> {
     }
 
     fn liveness(&self) -> Option<&dyn Liveness> {
-        self.inner.liveness()
+        self.liveness.as_deref().or_else(|| self.inner.liveness())
     }
 
     async fn annotate(

@@ -4,6 +4,8 @@ mod access;
 mod approvals;
 mod cancel;
 mod deciding;
+mod recovery;
+mod repeat;
 mod stopping;
 mod support;
 mod turns;

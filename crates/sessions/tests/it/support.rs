@@ -263,13 +263,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        let clock = Arc::new(PausedClock(Instant::now()));
+        let options = KvOptions { clock: Arc::clone(&clock) as _, ..KvOptions::default() };
         Self {
-            log: Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap()),
+            log: Arc::new(KvStore::open(MemoryEngine::default(), options).unwrap()),
             tools: Arc::default(),
             compute: Arc::default(),
             ttl: None,
             policy: None,
-            clock: Arc::new(PausedClock(Instant::now())),
+            clock,
             exec_state: ExecStateProjection::default(),
             authorizer: None,
         }
@@ -282,7 +284,12 @@ impl World {
 
     /// A host that serves the harness under a name of its own.
     pub(crate) fn service_of(&self, name: &str) -> Service {
-        let holder = Holder { id: format!("h{name}"), name: "test".to_owned() };
+        self.service_by(name, &format!("h{name}"))
+    }
+
+    /// A host of its own, with this harness.
+    pub(crate) fn service_by(&self, name: &str, holder: &str) -> Service {
+        let holder = Holder { id: holder.to_owned(), name: format!("test/{holder}") };
         let placer = Placer::new(PlacerOptions {
             name: name.to_owned(),
             runtime: Arc::clone(&self.compute) as _,

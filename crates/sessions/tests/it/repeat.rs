@@ -1,0 +1,494 @@
+//! Calls that are made again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::StreamExt as _;
+use mainspring_api::{
+    Caller, CallerIdentity, Classify as _, Condition, CreateRequest, ExecRequest, ExecState,
+    ExecUpdate, ExecutionId, ForkRequest, Message, OnDisconnect, Outcome, SessionUid,
+    Sessions as _, Signal,
+};
+use mainspring_eventlog::{Level, ListQuery, LogError};
+use mainspring_sessions::Service;
+use mainspring_testkit::{HookedLog, LogCall, LogHook};
+
+use crate::support::{Drive as _, Shown, World, caller, shown, turn};
+
+const ID: &str = "0123456789abcdef";
+
+fn id(text: &str) -> ExecutionId {
+    ExecutionId::chosen(text).unwrap()
+}
+
+/// A turn under a chosen id.
+fn once(session: &SessionUid, script: &str) -> ExecRequest {
+    ExecRequest { execution_id: Some(id(ID)), ..turn(session, script) }
+}
+
+fn keyed(session: Option<&SessionUid>, key: &str, script: &str) -> ExecRequest {
+    ExecRequest {
+        session: session.cloned(),
+        inputs: vec![Message::user("go")],
+        config: script.to_owned().into(),
+        idempotency_key: Some(key.to_owned()),
+        ..ExecRequest::default()
+    }
+}
+
+async fn exec(service: &Service, request: ExecRequest) -> Shown {
+    shown(service.exec(&caller(), request).await).await
+}
+
+#[track_caller]
+fn refused(shown: &Shown, condition: Condition) -> String {
+    assert!(shown.sessions.is_empty() && shown.records.is_empty(), "it is told at once");
+    let error = shown.error.as_ref().expect("it is refused");
+    assert_eq!(error.condition(), condition, "{error}");
+    error.to_string()
+}
+
+async fn sessions(world: &World) -> usize {
+    let query = ListQuery { project: "default".to_owned(), page_size: 500, ..ListQuery::default() };
+    world.log.list(query, Level::Strict).await.unwrap().rows.len()
+}
+
+/// The same key and request give the same session, whatever has become of it;
+/// another request under the key harms nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn b36_a_key_creates_one_session() {
+    let world = World::new();
+    let service = world.service();
+    let request = |name: &str| CreateRequest {
+        name: name.to_owned(),
+        labels: [("a".to_owned(), "b".to_owned())].into(),
+        idempotency_key: Some("key-1".to_owned()),
+        ..CreateRequest::default()
+    };
+    let calls = (0..20).map(|_| {
+        let service = service.clone();
+        tokio::spawn(async move { service.create(&caller(), request("one")).await.unwrap() })
+    });
+    let mut uids = Vec::new();
+    for call in calls.collect::<Vec<_>>() {
+        uids.push(call.await.unwrap().uid);
+    }
+    uids.dedup();
+    let [uid] = &uids[..] else { panic!("{uids:?}") };
+    assert!(uid.as_str().starts_with("sess-") && uid.as_str().len() == 29, "{uid}");
+    service.run(uid, "out x").await;
+    let again = world.service().create(&caller(), request("one")).await.unwrap();
+    assert_eq!((&again.uid, again.exec_state), (uid, ExecState::Completed), "as it is by now");
+
+    let other = service.create(&caller(), request("two")).await.unwrap_err();
+    assert_eq!(other.condition(), Condition::AlreadyExists);
+    assert_eq!(service.get(&caller(), uid).await.unwrap().name, "one");
+    let identity = CallerIdentity { issuer: "idp".to_owned(), subject: "alice".to_owned() };
+    let alice = Caller { identity: Some(identity), ..caller() };
+    let hers = service.create(&alice, request("one")).await.unwrap();
+    assert_ne!(hers.uid, *uid, "keys are a caller's own");
+    assert_eq!(sessions(&world).await, 2);
+    service.drain();
+    assert_eq!(service.create(&caller(), request("one")).await.unwrap().uid, *uid);
+}
+
+/// However many ask for one execution at once: it is begun once, and all see it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn fifty_calls_of_one_id_are_one_turn() {
+    for round in 0..4 {
+        let world = World::new();
+        let service = world.service();
+        let session = service.created().await;
+        if round % 2 == 0 {
+            // Ends at once: some come only then.
+            assert!(world.tools.go.set(()));
+        }
+        let calls = (0..50).map(|_| {
+            let (service, session) = (service.clone(), session.clone());
+            tokio::spawn(async move { exec(&service, once(&session, "tool c1 slow, out x")).await })
+        });
+        let calls: Vec<_> = calls.collect();
+        world.tools.entered.wait().await;
+        world.tools.go.set(());
+        let records = {
+            service.idle().await;
+            world.records(&session).await
+        };
+        for call in calls {
+            let shown = call.await.unwrap();
+            assert_eq!(shown.last().uid, session, "the session comes first");
+            assert_eq!(shown.kinds(), "ES IN TC TR OUT END");
+            for (seen, record) in shown.records.iter().zip(&records) {
+                assert_eq!(
+                    (seen.seq, seen.hash, &seen.event),
+                    (record.seq, record.hash, &record.event)
+                );
+            }
+        }
+        assert_eq!(world.journal(&session).await, "ES IN TC TR OUT END");
+        assert_eq!(world.tools.started(), ["key-c1"]);
+        assert_eq!(world.fence(&session).await, 1);
+    }
+}
+
+/// What is over is told from its journal: nothing is run for it, not even by a
+/// host that drains or knows it from the journal alone.
+#[tokio::test(start_paused = true)]
+async fn an_ended_execution_is_shown_again() {
+    for (script, journal, condition) in [
+        ("out a, out b", "ES IN OUT OUT END", None),
+        ("out a, fail own", "ES IN OUT ERR", Some(Condition::HarnessFailed)),
+    ] {
+        let world = World::new();
+        let session = world.service().created().await;
+        let first = exec(&world.service(), once(&session, script)).await;
+        world.compute.calls();
+        let next = world.service();
+        next.drain();
+        let past =
+            ExecRequest { deadline_unix: 1, expected_last_seq: Some(0), ..once(&session, script) };
+        for request in [once(&session, script), past] {
+            let again = exec(&next, request).await;
+            assert_eq!(again.kinds(), journal);
+            assert_eq!(again.records.len(), first.records.len());
+            let told = again.error.map(|error| (error.condition(), error.outcome()));
+            assert_eq!(told, condition.map(|condition| (condition, Outcome::Applied)));
+        }
+        // Also when it is not the latest any more.
+        world.service().run(&session, "out x").await;
+        let again = exec(&world.service(), once(&session, script)).await;
+        assert_eq!(again.kinds(), journal);
+        assert_eq!(again.error.map(|error| error.condition()), condition);
+        assert_eq!(world.compute.calls(), ["create"]);
+        assert_eq!(world.fence(&session).await, 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_execution_says_so_again() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    exec(&service, once(&session, "gate c1")).await;
+    service.canceled(&session).await.unwrap();
+    let again = exec(&service, once(&session, "gate c1")).await;
+    assert_eq!(again.kinds(), "ES IN TC AQ SUSPEND AR TR CANCELED");
+    let error = again.error.unwrap();
+    assert_eq!((error.condition(), error.outcome()), (Condition::Cancelled, Outcome::Applied));
+    assert_eq!(error.to_string(), "canceled: USER");
+    // One that was abandoned for another turn has no end to tell.
+    let cut = world.cut(&session, 2).await;
+    service.run(&cut, "out x").await;
+    let again = exec(&service, once(&cut, "gate c1")).await;
+    assert_eq!(again.kinds(), "ES IN");
+    assert_eq!(again.error.unwrap().condition(), Condition::FailedPrecondition);
+    assert_eq!(world.journal(&cut).await, "ES IN ES IN OUT END");
+}
+
+/// Whatever differs, and wherever the first one stands.
+#[tokio::test(start_paused = true)]
+async fn a_used_id_is_refused_for_another_turn() {
+    let world = World::new();
+    let service = world.service();
+    let done = service.created().await;
+    exec(&service, once(&done, "out x")).await;
+    let old = service.created().await;
+    exec(&service, once(&old, "out x")).await;
+    service.run(&old, "out y").await;
+    let open = world.cut(&done, 2).await;
+    let running = service.created().await;
+    let watched = service.exec(&caller(), once(&running, "tool c1 slow")).await.unwrap();
+    world.tools.entered.wait().await;
+    for session in [&done, &old, &open, &running] {
+        let script = if *session == running { "tool c1 slow" } else { "out x" };
+        let same = once(session, script);
+        let before = world.records(session).await;
+        for other in [
+            ExecRequest { inputs: vec![Message::user("stop")], ..same.clone() },
+            ExecRequest { inputs: Vec::new(), ..same.clone() },
+            ExecRequest { config: "out z".into(), ..same.clone() },
+            ExecRequest { resume_from_seq: 1, ..same.clone() },
+            ExecRequest { harness: "other".to_owned(), ..same.clone() },
+        ] {
+            let message = refused(&exec(&service, other).await, Condition::AlreadyExists);
+            assert!(message.contains(ID), "{message}");
+        }
+        assert_eq!(world.records(session).await, before);
+    }
+    // On another host: its default is another harness.
+    let third = world.service_of("third");
+    refused(&exec(&third, once(&done, "out x")).await, Condition::AlreadyExists);
+    assert!(world.tools.go.set(()));
+    drop(watched);
+    service.idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inherited_id_is_taken() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    exec(&service, once(&session, "out x")).await;
+    for (at_seq, journal) in [(0, "ES IN OUT END FORK"), (2, "ES IN FORK")] {
+        let fork = ForkRequest {
+            session: session.clone(),
+            at_seq,
+            count: 1,
+            labels: Default::default(),
+            child_names: Vec::new(),
+            identity: None,
+        };
+        let child = service.fork(&caller(), fork).await.unwrap().remove(0).uid;
+        let message =
+            refused(&exec(&service, once(&child, "out x")).await, Condition::AlreadyExists);
+        assert!(message.contains("inherited"), "{message}");
+        assert_eq!(world.journal(&child).await, journal);
+    }
+}
+
+/// A turn that its host left is gone on with, and shown from its start.
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_execution_is_resumed_by_its_id() {
+    let world = World::new();
+    let first = world.service();
+    let session = first.created().await;
+    let request = once(&session, "out a, out b");
+    exec(&first, request.clone()).await;
+    let cut = world.cut(&session, 3).await;
+    let request = ExecRequest { session: Some(cut.clone()), ..request };
+    let again = exec(&world.service(), request.clone()).await;
+    assert_eq!(again.kinds(), "ES IN OUT OUT END RESUME");
+    assert_eq!(again.last().exec_state, ExecState::Completed);
+    assert_eq!(again.sessions.len(), 2, "first and last");
+    assert_eq!(exec(&world.service(), request).await.kinds(), "ES IN OUT OUT END");
+    // Not where somebody must say first what became of a call.
+    let unknown = first.created().await;
+    let shown = exec(&first, once(&unknown, "tool c1 lost")).await;
+    assert!(shown.error.is_some());
+    let calls =
+        world.journal(&unknown).await.split(' ').take_while(|kind| *kind != "TC").count() + 1;
+    let cut = world.cut(&unknown, calls).await;
+    let shown = exec(&first, once(&cut, "tool c1 lost")).await;
+    assert_eq!(shown.kinds(), "ES IN TC");
+    assert_eq!(shown.error.unwrap().condition(), Condition::UnansweredToolCall);
+    assert_eq!(world.tools.started(), ["key-c1"]);
+}
+
+/// A call that asks again while the turn waits sees that it waits; after the
+/// decision it goes on with it.
+#[tokio::test(start_paused = true)]
+async fn a_parked_execution_is_shown_and_then_gone_on_with() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    let request = once(&session, "gate c1");
+    let first = exec(&service, request.clone()).await;
+    let approval = first.last().pending_approval.clone().unwrap();
+    world.compute.calls();
+    let again = exec(&service, request.clone()).await;
+    assert_eq!(again.kinds(), first.kinds());
+    assert_eq!(again.last().pending_approval, Some(approval.clone()));
+    assert!(world.compute.calls().is_empty());
+    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND");
+    service.decided(&session, &approval, true).await.unwrap();
+    let calls = (0..10).map(|_| {
+        let (service, request) = (service.clone(), request.clone());
+        tokio::spawn(async move { exec(&service, request).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        let shown = call.await.unwrap();
+        assert!(
+            shown.kinds().starts_with("ES IN TC AQ SUSPEND AR TR OUT END"),
+            "{}",
+            shown.kinds()
+        );
+        assert!(shown.error.is_none());
+    }
+    assert_eq!(world.tools.done(), ["key-c1"]);
+}
+
+/// A call that resumes can be joined by one that names the execution.
+#[tokio::test(start_paused = true)]
+async fn a_resumed_turn_is_joined_by_its_id() {
+    let world = World::new();
+    world.tools.repeatable.store(true, Ordering::Relaxed);
+    let service = world.service();
+    let session = service.created().await;
+    assert!(world.tools.go.set(()));
+    exec(&service, once(&session, "tool c1 slow, out x")).await;
+    let cut = world.cut(&session, 3).await;
+    let world = World { tools: Arc::default(), ..world };
+    world.tools.repeatable.store(true, Ordering::Relaxed);
+    let service = world.service();
+    let resuming = {
+        let (service, cut) = (service.clone(), cut.clone());
+        tokio::spawn(async move { service.resumed(&cut).await })
+    };
+    world.tools.entered.wait().await;
+    let joined = service.exec(&caller(), once(&cut, "tool c1 slow, out x")).await;
+    assert!(world.tools.go.set(()));
+    assert_eq!(shown(joined).await.kinds(), "ES IN TC TR OUT END RESUME");
+    assert_eq!(resuming.await.unwrap().kinds(), "TR OUT END RESUME", "what it recorded itself");
+}
+
+/// A key names the execution on its session, and the session that is created for it.
+#[tokio::test(start_paused = true)]
+async fn a_key_names_session_and_execution() {
+    let world = World::new();
+    let service = world.service();
+    let first = exec(&service, keyed(None, "key-1", "out x")).await;
+    let session = first.last().uid.clone();
+    let execution = first.records[0].event.execution_id.clone().unwrap();
+    assert!(ExecutionId::chosen(execution.as_str()).is_ok(), "{execution}");
+    for request in [keyed(None, "key-1", "out x"), keyed(Some(&session), "key-1", "out x")] {
+        let again = exec(&world.service(), request).await;
+        assert_eq!((&again.last().uid, again.kinds().as_str()), (&session, "ES IN OUT END"));
+        assert_eq!(again.records[0].event.execution_id, Some(execution.clone()));
+    }
+    let other = exec(&service, keyed(None, "key-1", "out y")).await;
+    refused(&other, Condition::AlreadyExists);
+    let other = exec(&service, keyed(Some(&session), "key-2", "out x")).await;
+    assert_eq!(other.kinds(), "ES IN OUT END");
+    assert_ne!(other.records[0].event.execution_id, Some(execution.clone()));
+    let elsewhere = service.created().await;
+    let other = exec(&service, keyed(Some(&elsewhere), "key-1", "out x")).await;
+    assert_ne!(other.records[0].event.execution_id, Some(execution), "it is the session's own");
+    assert_eq!(sessions(&world).await, 2);
+}
+
+/// Holds every fence until it is let go.
+#[derive(Debug, Default)]
+struct Gatekeeper {
+    asked: Signal<()>,
+    go: Signal<()>,
+}
+
+impl LogHook for Gatekeeper {
+    async fn around<T: Send>(
+        &self,
+        call: LogCall,
+        run: impl Future<Output = Result<T, LogError>> + Send,
+    ) -> Result<T, LogError> {
+        if call == LogCall::Mint {
+            self.asked.set(());
+            self.go.wait().await;
+        }
+        run.await
+    }
+}
+
+/// A call that is only starting its turn is joined, too: it is given up when
+/// the last one who waits for it goes.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_starting_is_joined() {
+    for both_leave in [false, true] {
+        let plain = World::new();
+        let log = HookedLog::with_hook(Arc::clone(&plain.log), Gatekeeper::default());
+        let log = Arc::new(log);
+        let world = World { log: Arc::clone(&log) as _, ..plain };
+        let service = world.service();
+        let session = service.created().await;
+        let first = service.exec(&caller(), once(&session, "out x")).await.unwrap();
+        log.hook().asked.wait().await;
+        let second = service.exec(&caller(), once(&session, "out x")).await.unwrap();
+        refused(&exec(&service, once(&session, "out y")).await, Condition::AlreadyExists);
+        let busy = service.run(&session, "out x").await;
+        refused(&busy, Condition::SessionBusy);
+        drop(first);
+        let second = (!both_leave).then_some(second);
+        assert!(log.hook().go.set(()));
+        match second {
+            Some(second) => assert_eq!(shown(Ok(second)).await.kinds(), "ES IN OUT END"),
+            None => {
+                // It was left by all, and asked for again at once.
+                let third = exec(&service, once(&session, "out x")).await;
+                assert_eq!(third.kinds(), "ES IN OUT END");
+            }
+        }
+        service.idle().await;
+        assert_eq!(world.journal(&session).await, "ES IN OUT END");
+    }
+}
+
+fn until_lost(session: &SessionUid, script: &str) -> ExecRequest {
+    ExecRequest { on_disconnect: OnDisconnect::Cancel, ..once(session, script) }
+}
+
+/// A client that asked for it takes its turn with it; one that did not, or is
+/// not the last, does not.
+#[tokio::test(start_paused = true)]
+async fn a_lost_client_cancels_its_turn_if_it_said_so() {
+    for (asks, other_stays, journal) in [
+        (true, false, "ES IN TC CANCELED"),
+        (true, true, "ES IN TC TR OUT END"),
+        (false, false, "ES IN TC TR OUT END"),
+    ] {
+        let world = World::new();
+        let service = world.service();
+        let session = service.created().await;
+        let script = "tool c1 slow, out x";
+        let request = if asks { until_lost(&session, script) } else { once(&session, script) };
+        let first = service.exec(&caller(), request).await.unwrap();
+        let other = match other_stays {
+            true => Some(service.exec(&caller(), once(&session, script)).await.unwrap()),
+            false => None,
+        };
+        world.tools.entered.wait().await;
+        drop(first);
+        if !journal.contains("CANCELED") {
+            assert!(world.tools.go.set(()));
+        }
+        service.idle().await;
+        assert_eq!(world.journal(&session).await, journal, "asks {asks}, stays {other_stays}");
+        drop(other);
+        service.idle().await;
+        // What is over stays as it is, and the session takes the next turn.
+        assert_eq!(service.run(&session, "out y").await.kinds(), "ES IN OUT END");
+    }
+}
+
+/// As a cancel would: what has parked by then has its gate closed.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_parks_as_its_client_is_lost_is_cancelled() {
+    let world = World::new();
+    world.compute.slow_snapshot.store(true, Ordering::Relaxed);
+    let service = world.service();
+    let session = service.created().await;
+    let stream = service.exec(&caller(), until_lost(&session, "gate c1")).await.unwrap();
+    world.compute.capturing.wait().await;
+    drop(stream);
+    assert!(world.compute.go.set(()));
+    service.idle().await;
+    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND AR TR CANCELED");
+    // One that was told of the park goes away from a turn that waits.
+    world.compute.slow_snapshot.store(false, Ordering::Relaxed);
+    let session = service.created().await;
+    let mut stream = service.exec(&caller(), until_lost(&session, "gate c1")).await.unwrap();
+    let mut sessions = 0;
+    while let Some(update) = stream.next().await {
+        sessions += usize::from(matches!(update.unwrap(), ExecUpdate::Session(_)));
+    }
+    assert_eq!(sessions, 2);
+    drop(stream);
+    service.idle().await;
+    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND");
+}
+
+/// Before its start is durable there is nothing to cancel.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_lost_before_the_start_leaves_nothing() {
+    for request in [once, until_lost] {
+        let plain = World::new();
+        let log = HookedLog::with_hook(Arc::clone(&plain.log), Gatekeeper::default());
+        let log = Arc::new(log);
+        let world = World { log: Arc::clone(&log) as _, ..plain };
+        let service = world.service();
+        let session = service.created().await;
+        let stream = service.exec(&caller(), request(&session, "out x")).await.unwrap();
+        log.hook().asked.wait().await;
+        drop(stream);
+        assert!(log.hook().go.set(()));
+        service.idle().await;
+        assert_eq!(world.journal(&session).await, "");
+    }
+}
