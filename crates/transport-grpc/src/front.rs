@@ -15,7 +15,7 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use mainspring_api::{
     Authenticator, AuthnError, BoxFuture, Bytes, Caller, Condition, Credentials, RequestId, Secret,
-    SessionsError, Verified,
+    SessionsError, Verified, method,
 };
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -265,6 +265,10 @@ where
                 verified,
                 taken: Arc::clone(&taken),
             });
+            // The one method whose client streams, and whose end means something.
+            if matches!(called, Some((method::IMPORT, _))) {
+                request = crate::whole::request(request);
+            }
             let response = inner.call(request).await?;
             if taken.load(Ordering::Relaxed) {
                 return Ok(with_trailers(response));

@@ -52,6 +52,7 @@ mod serve;
 mod sessions;
 mod status;
 mod tls;
+mod whole;
 
 pub use address::{AddressError, PeerAddress};
 pub use front::{AUTHENTICATE_MAX, AUTHORIZATION_BYTES_MAX, GrpcService};

@@ -124,25 +124,22 @@ impl Operations for RemoteOperations {
         let message = wire::VerifyRequest::try_from(verify).map_err(bad_request)?;
         let answer = self.operations.clone().verify(call(caller, message)).await;
         let answer = answer.map_err(not_served("verify", OPERATIONS, Effect::Read))?;
-        let updates = items(answer.into_inner(), Effect::Read);
-        Ok(Box::pin(stream::unfold((updates, false), move |(mut updates, done)| {
+        let updates = Some(items(answer.into_inner(), Effect::Read));
+        Ok(Box::pin(stream::unfold(updates, move |updates| {
             let uid = uid.clone();
             async move {
-                let item: Result<VerifyProgress, _> = match updates.next().await {
+                let mut updates: BoxStream<'static, _> = updates?;
+                let item = match updates.next().await {
+                    Some(Ok(VerifyProgress::Done(mut report))) => {
+                        report.session = Some(uid);
+                        Ok(VerifyProgress::Done(report))
+                    }
                     Some(item) => item,
                     // A verification that was cut short has verified nothing.
-                    None if !done => Err(broken("verify ended without its result")),
-                    None => return None,
+                    None => Err(broken("verify ended without its result")),
                 };
-                let item = item.map(|progress| match progress {
-                    VerifyProgress::Done(mut report) => {
-                        report.session = Some(uid);
-                        VerifyProgress::Done(report)
-                    }
-                    checked @ VerifyProgress::Checked { .. } => checked,
-                });
-                let done = done || !matches!(item, Ok(VerifyProgress::Checked { .. }));
-                Some((item, (updates, done)))
+                let rest = matches!(item, Ok(VerifyProgress::Checked { .. })).then_some(updates);
+                Some((item, rest))
             }
         })))
     }
