@@ -12,7 +12,7 @@ use mainspring_wire::{harnesses_from_wire, registered_from_wire, v1};
 use tonic::{Response, Status};
 
 use crate::link::{ConnectOptions, Link};
-use crate::sessions::{bad_answer, bad_request, call, not_served};
+use crate::sessions::{Outgoing, bad_answer, bad_request, not_served};
 use crate::status::Effect;
 
 /// How long a call to a registry may take.
@@ -23,6 +23,7 @@ pub const REGISTRY_CALL_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct RemoteHarnessRegistry {
     client: HarnessRegistryClient<Link>,
+    out: Outgoing,
 }
 
 impl RemoteHarnessRegistry {
@@ -40,7 +41,7 @@ impl RemoteHarnessRegistry {
         let client = HarnessRegistryClient::new(link)
             .max_decoding_message_size(bytes_max)
             .max_encoding_message_size(bytes_max);
-        Ok(Self { client })
+        Ok(Self { client, out: Outgoing { bytes_max } })
     }
 }
 
@@ -76,7 +77,7 @@ impl HarnessRegistry for RemoteHarnessRegistry {
         let spec = Some(spec.try_into().map_err(bad_request)?);
         let message = v1::RegisterHarnessRequest { name: name.to_owned(), spec };
         let mut client = self.client.clone();
-        let answer = client.register_harness(call(caller, message));
+        let answer = client.register_harness(self.out.call(caller, message)?);
         let answer = bounded("harness register", Effect::Write, answer).await?;
         registered_from_wire(answer)
             .map_err(|error| bad_answer(error).with_outcome(Outcome::Unknown))
@@ -90,7 +91,7 @@ impl HarnessRegistry for RemoteHarnessRegistry {
     ) -> Result<HarnessRegistration, SessionsError> {
         let message = v1::GetHarnessRequest { name: name.to_owned(), observe };
         let mut client = self.client.clone();
-        let answer = client.get_harness(call(caller, message));
+        let answer = client.get_harness(self.out.call(caller, message)?);
         let answer = bounded("harness get", Effect::Read, answer).await?;
         answer.try_into().map_err(bad_answer)
     }
@@ -105,7 +106,7 @@ impl HarnessRegistry for RemoteHarnessRegistry {
         let page_token = page_token.to_owned();
         let message = v1::ListHarnessesRequest { page_size, page_token, include_retired };
         let mut client = self.client.clone();
-        let answer = client.list_harnesses(call(caller, message));
+        let answer = client.list_harnesses(self.out.call(caller, message)?);
         let answer = bounded("harness list", Effect::Read, answer).await?;
         harnesses_from_wire(answer).map_err(bad_answer)
     }
@@ -118,7 +119,7 @@ impl HarnessRegistry for RemoteHarnessRegistry {
     ) -> Result<HarnessRegistration, SessionsError> {
         let message = v1::RetireHarnessRequest { name: name.to_owned(), reason: reason.to_owned() };
         let mut client = self.client.clone();
-        let answer = client.retire_harness(call(caller, message));
+        let answer = client.retire_harness(self.out.call(caller, message)?);
         let answer = bounded("harness retire", Effect::Write, answer).await?;
         answer.try_into().map_err(|error| bad_answer(error).with_outcome(Outcome::Unknown))
     }

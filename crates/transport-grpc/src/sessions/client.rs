@@ -24,7 +24,7 @@ use crate::metadata::{
 };
 use crate::options::LinkOptions;
 use crate::sessions::received::{
-    bad_answer, bad_request, call, is_not_served, live_items, not_served, read, request, session,
+    Outgoing, bad_answer, bad_request, is_not_served, live_items, not_served, read, session,
     written,
 };
 use crate::status::Effect;
@@ -41,6 +41,7 @@ pub struct RemoteSessions {
     client: SessionsClient<Link>,
     operations: OperationsClient<Link>,
     heartbeat: Option<Duration>,
+    out: Outgoing,
 }
 
 impl RemoteSessions {
@@ -75,7 +76,8 @@ impl RemoteSessions {
         let operations = OperationsClient::new(link)
             .max_decoding_message_size(options.message_bytes_max)
             .max_encoding_message_size(options.message_bytes_max);
-        Self { client, operations, heartbeat }
+        let out = Outgoing { bytes_max: options.message_bytes_max };
+        Self { client, operations, heartbeat, out }
     }
 
     /// The metadata of a call that is answered by a stream of records.
@@ -104,13 +106,13 @@ impl Sessions for RemoteSessions {
         if let Some(key) = &create.idempotency_key {
             metadata::set(&mut metadata, IDEMPOTENCY_KEY, key)?;
         }
-        let request = request(create.into(), metadata);
+        let request = self.out.request(create.into(), metadata)?;
         session(self.client().create_session(request).await.map_err(written)?)
     }
 
     async fn get(&self, caller: &Caller, uid: &SessionUid) -> Result<Session, SessionsError> {
         let message = v1::GetSessionRequest { uid: uid.to_string() };
-        let answer = self.client().get_session(call(caller, message)).await;
+        let answer = self.client().get_session(self.out.call(caller, message)?).await;
         let answer = answer.map_err(read)?;
         let fault = metadata::fault(answer.metadata());
         let session: Session = answer.into_inner().try_into().map_err(bad_answer)?;
@@ -118,7 +120,7 @@ impl Sessions for RemoteSessions {
     }
 
     async fn list(&self, caller: &Caller, list: ListRequest) -> Result<ListPage, SessionsError> {
-        let answer = self.client().list_sessions(call(caller, list.into())).await;
+        let answer = self.client().list_sessions(self.out.call(caller, list.into())?).await;
         let answer = answer.map_err(read)?.into_inner();
         answer.try_into().map_err(bad_answer)
     }
@@ -129,7 +131,7 @@ impl Sessions for RemoteSessions {
         uid: &SessionUid,
     ) -> Result<DescribeReport, SessionsError> {
         let message = operations_v1::DescribeRequest { session: uid.to_string() };
-        let answer = self.operations.clone().describe(call(caller, message)).await;
+        let answer = self.operations.clone().describe(self.out.call(caller, message)?).await;
         let answer = answer.map_err(not_served("describe", OPERATIONS, Effect::Read))?;
         answer.into_inner().try_into().map_err(bad_answer)
     }
@@ -147,7 +149,7 @@ impl Sessions for RemoteSessions {
         }
         set_ttl(&mut metadata, exec.approval_ttl)?;
         let message = v1::ExecRequest::try_from(exec).map_err(bad_request)?;
-        let answer = self.client().exec(request(message, metadata)).await;
+        let answer = self.client().exec(self.out.request(message, metadata)?).await;
         Ok(live_items(answer.map_err(written)?, Effect::Write))
     }
 
@@ -159,7 +161,7 @@ impl Sessions for RemoteSessions {
         let mut metadata = self.streamed(caller)?;
         set_ttl(&mut metadata, resume.approval_ttl)?;
         let message = operations_v1::ResumeRequest::from(resume.clone());
-        let streamed = request(message, metadata);
+        let streamed = self.out.request(message, metadata)?;
         match self.operations.clone().resume(streamed).await {
             Ok(answer) => return Ok(live_items(answer, Effect::Write)),
             Err(status) if is_not_served(&status) => {}
@@ -167,7 +169,7 @@ impl Sessions for RemoteSessions {
         }
         let mut metadata = metadata::of_caller(caller);
         set_ttl(&mut metadata, resume.approval_ttl)?;
-        let answer = self.client().resume(request(resume.into(), metadata)).await;
+        let answer = self.client().resume(self.out.request(resume.into(), metadata)?).await;
         let session = session(answer.map_err(written)?)?;
         let update = ExecUpdate::Session(Box::new(session));
         Ok(Box::pin(stream::iter([Ok(update)])))
@@ -180,7 +182,7 @@ impl Sessions for RemoteSessions {
     ) -> Result<BoxStream<'static, Result<FollowUpdate, SessionsError>>, SessionsError> {
         let metadata = self.streamed(caller)?;
         let message = operations_v1::FollowRequest::try_from(follow).map_err(bad_request)?;
-        let answer = self.operations.clone().follow(request(message, metadata)).await;
+        let answer = self.operations.clone().follow(self.out.request(message, metadata)?).await;
         let answer = answer.map_err(not_served("follow", OPERATIONS, Effect::Read))?;
         Ok(live_items(answer, Effect::Read))
     }
@@ -194,7 +196,7 @@ impl Sessions for RemoteSessions {
         if replay.verify {
             metadata::set(&mut metadata, VERIFY, "1")?;
         }
-        let answer = self.client().replay(request(replay.into(), metadata)).await;
+        let answer = self.client().replay(self.out.request(replay.into(), metadata)?).await;
         Ok(live_items(answer.map_err(read)?, Effect::Read))
     }
 
@@ -208,7 +210,7 @@ impl Sessions for RemoteSessions {
         if let Some(digest) = &approve.digest {
             metadata::set(&mut metadata, APPROVAL_DIGEST, digest)?;
         }
-        let answer = self.client().approve(request(approve.into(), metadata)).await;
+        let answer = self.client().approve(self.out.request(approve.into(), metadata)?).await;
         let answer = answer.map_err(written)?.into_inner();
         answer.try_into().map_err(|error| bad_answer(error).with_outcome(Outcome::Unknown))
     }
@@ -219,7 +221,7 @@ impl Sessions for RemoteSessions {
         resolve: ResolveRequest,
     ) -> Result<Session, SessionsError> {
         let message = operations_v1::ResolveRequest::try_from(resolve).map_err(bad_request)?;
-        let answer = self.operations.clone().resolve(call(caller, message)).await;
+        let answer = self.operations.clone().resolve(self.out.call(caller, message)?).await;
         let answer = answer.map_err(not_served("resolve", OPERATIONS, Effect::Write))?;
         answer
             .into_inner()
@@ -229,7 +231,7 @@ impl Sessions for RemoteSessions {
 
     async fn suspend(&self, caller: &Caller, uid: &SessionUid) -> Result<Session, SessionsError> {
         let message = v1::SuspendRequest { session: uid.to_string() };
-        let answer = self.client().suspend(call(caller, message)).await;
+        let answer = self.client().suspend(self.out.call(caller, message)?).await;
         session(answer.map_err(written)?)
     }
 
@@ -238,7 +240,7 @@ impl Sessions for RemoteSessions {
         caller: &Caller,
         fork: ForkRequest,
     ) -> Result<Vec<Session>, SessionsError> {
-        let answer = self.client().fork(call(caller, fork.into())).await;
+        let answer = self.client().fork(self.out.call(caller, fork.into())?).await;
         let children = answer.map_err(written)?.into_inner().children;
         children.into_iter().map(|child| session(tonic::Response::new(child))).collect()
     }
@@ -248,13 +250,13 @@ impl Sessions for RemoteSessions {
         caller: &Caller,
         cancel: CancelRequest,
     ) -> Result<Session, SessionsError> {
-        let answer = self.client().cancel(call(caller, cancel.into())).await;
+        let answer = self.client().cancel(self.out.call(caller, cancel.into())?).await;
         session(answer.map_err(written)?)
     }
 
     async fn delete(&self, caller: &Caller, uid: &SessionUid) -> Result<Session, SessionsError> {
         let message = v1::DeleteSessionRequest { uid: uid.to_string() };
-        let answer = self.client().delete_session(call(caller, message)).await;
+        let answer = self.client().delete_session(self.out.call(caller, message)?).await;
         session(answer.map_err(written)?)
     }
 }

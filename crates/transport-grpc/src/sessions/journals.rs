@@ -14,8 +14,11 @@ use mainspring_wire::operations_v1::operations_server::SERVICE_NAME as OPERATION
 use tokio::sync::oneshot;
 
 use crate::link::{ConnectOptions, Link};
+use crate::metadata;
 use crate::sessions::lines::{self, LINE_BYTES_MAX};
-use crate::sessions::received::{bad_answer, bad_request, call, items, not_served, session};
+use crate::sessions::received::{
+    Outgoing, bad_answer, bad_request, items, not_served, request, session,
+};
 use crate::status::Effect;
 
 /// The journals of another host. Clones share the connection, which is made
@@ -27,6 +30,7 @@ use crate::status::Effect;
 pub struct RemoteOperations {
     operations: OperationsClient<Link>,
     administration: AdministrationClient<Link>,
+    out: Outgoing,
 }
 
 impl RemoteOperations {
@@ -42,6 +46,7 @@ impl RemoteOperations {
         let link = Link::connect(address, &options).await?;
         let bytes_max = options.link.message_bytes_max;
         Ok(Self {
+            out: Outgoing { bytes_max },
             operations: OperationsClient::new(link.clone())
                 .max_decoding_message_size(bytes_max)
                 .max_encoding_message_size(bytes_max),
@@ -110,7 +115,7 @@ fn outgoing(
 impl Operations for RemoteOperations {
     async fn find(&self, caller: &Caller, find: FindRequest) -> Result<ListPage, SessionsError> {
         let message = wire::FindRequest::try_from(find).map_err(bad_request)?;
-        let answer = self.operations.clone().find(call(caller, message)).await;
+        let answer = self.operations.clone().find(self.out.call(caller, message)?).await;
         let answer = answer.map_err(not_served("find", OPERATIONS, Effect::Read))?;
         answer.into_inner().try_into().map_err(bad_answer)
     }
@@ -122,7 +127,7 @@ impl Operations for RemoteOperations {
     ) -> Result<BoxStream<'static, Result<VerifyProgress, SessionsError>>, SessionsError> {
         let uid = verify.session.clone();
         let message = wire::VerifyRequest::try_from(verify).map_err(bad_request)?;
-        let answer = self.operations.clone().verify(call(caller, message)).await;
+        let answer = self.operations.clone().verify(self.out.call(caller, message)?).await;
         let answer = answer.map_err(not_served("verify", OPERATIONS, Effect::Read))?;
         let updates = Some(items(answer.into_inner(), Effect::Read));
         Ok(Box::pin(stream::unfold(updates, move |updates| {
@@ -150,7 +155,7 @@ impl Operations for RemoteOperations {
         export: ExportRequest,
     ) -> Result<BoxStream<'static, Result<Bytes, SessionsError>>, SessionsError> {
         let message = wire::ExportRequest::try_from(export).map_err(bad_request)?;
-        let answer = self.operations.clone().export(call(caller, message)).await;
+        let answer = self.operations.clone().export(self.out.call(caller, message)?).await;
         let answer = answer.map_err(not_served("export", OPERATIONS, Effect::Read))?;
         let chunks = items(answer.into_inner(), Effect::Read).map(|chunk| {
             let Lines(lines) = chunk?;
@@ -170,7 +175,7 @@ impl Operations for RemoteOperations {
     ) -> Result<Session, SessionsError> {
         let (failed, failure) = oneshot::channel();
         let mut client = self.operations.clone();
-        let request = call(caller, outgoing(target, lines, failed));
+        let request = request(outgoing(target, lines, failed), metadata::of_caller(caller));
         let sending: BoxFuture<'_, _> = Box::pin(client.import(request));
         let answer = tokio::select! {
             biased;
@@ -183,7 +188,7 @@ impl Operations for RemoteOperations {
 
     async fn adopt(&self, caller: &Caller, adopt: AdoptRequest) -> Result<Session, SessionsError> {
         let message = wire::AdoptRequest::from(adopt);
-        let answer = self.administration.clone().adopt(call(caller, message)).await;
+        let answer = self.administration.clone().adopt(self.out.call(caller, message)?).await;
         session(answer.map_err(not_served("adopt", ADMINISTRATION, Effect::Write))?)
     }
 }

@@ -8,7 +8,7 @@ mod received;
 mod served;
 mod server;
 
-pub(crate) use received::{bad_answer, bad_request, call, not_served};
+pub(crate) use received::{Outgoing, bad_answer, bad_request, not_served};
 pub(crate) use served::{Call, answer, take, to_session, unsendable};
 
 pub use client::RemoteSessions;

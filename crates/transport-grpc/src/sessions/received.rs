@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{BoxStream, Caller, Condition, Outcome, Session, SessionsError};
 use mainspring_wire::{WireError, v1};
+use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -12,12 +13,40 @@ use crate::heartbeat::{self, Beats};
 use crate::metadata;
 use crate::status::{Effect, from_status};
 
-pub(crate) fn request<T>(message: T, metadata: MetadataMap) -> Request<T> {
-    Request::from_parts(metadata, Default::default(), message)
+/// How requests are made: none is begun that could not be sent whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes_max: usize,
 }
 
-pub(crate) fn call<T>(caller: &Caller, message: T) -> Request<T> {
-    request(message, metadata::of_caller(caller))
+impl Outgoing {
+    pub(crate) fn request<T: Message>(
+        self,
+        message: T,
+        metadata: MetadataMap,
+    ) -> Result<Request<T>, SessionsError> {
+        // The library would find out when the call is under way, and then
+        // nobody knows what became of it.
+        if message.encoded_len() > self.bytes_max {
+            let max = self.bytes_max;
+            let text = format!("the message is larger than message_bytes_max, {max} bytes");
+            return Err(SessionsError::new(Condition::ValueTooLarge, text));
+        }
+        Ok(request(message, metadata))
+    }
+
+    pub(crate) fn call<T: Message>(
+        self,
+        caller: &Caller,
+        message: T,
+    ) -> Result<Request<T>, SessionsError> {
+        self.request(message, metadata::of_caller(caller))
+    }
+}
+
+/// A request whose messages are made later.
+pub(crate) fn request<T>(message: T, metadata: MetadataMap) -> Request<T> {
+    Request::from_parts(metadata, Default::default(), message)
 }
 
 pub(crate) fn bad_request(error: WireError) -> SessionsError {
