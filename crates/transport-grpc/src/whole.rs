@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use mainspring_api::Bytes;
 use tonic::body::Body;
@@ -20,7 +20,9 @@ pub(crate) fn request(request: Request<Body>) -> Request<Body> {
 
 /// An answer without a status is an error, and not a success.
 pub(crate) fn answer(response: Response<Body>) -> Response<Body> {
-    if Status::from_header_map(response.headers()).is_some() {
+    // Another code than 200 says enough, and came from no gRPC server.
+    let said = response.status() != StatusCode::OK;
+    if said || Status::from_header_map(response.headers()).is_some() {
         return response;
     }
     response.map(|inner| Body::new(Whole { inner, ended: Ended::ByTrailers { seen: false } }))

@@ -211,7 +211,7 @@ async fn stalled<T>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn b17_a_stream_that_stalls_without_closing_is_lost_after_three_intervals() {
+async fn a_stream_that_stalls_without_closing_is_lost_after_three_intervals() {
     let exec = stalled(
         async |remote| {
             let request = ExecRequest { harness: "hang".to_owned(), ..Default::default() };

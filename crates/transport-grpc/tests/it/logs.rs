@@ -1,7 +1,8 @@
 //! Two events for every call, with what it counted and nothing that it carried.
 
+use std::cell::RefCell;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Once};
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
@@ -18,8 +19,19 @@ use crate::address_book::{Over, Running};
 use crate::authentication::Gatekeeper;
 use crate::fake::{Fake, caller, uid};
 
-#[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<(Level, String)>>>);
+thread_local! {
+    /// What was logged by this test: it and the host that it serves have a
+    /// thread of their own.
+    static LOGGED: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One for all tests: whether anybody listens is a matter of the whole process.
+static LISTENING: Once = Once::new();
+
+/// What the calls carry.
+const SECRETS: [&str; 4] = ["a secret", "hunter2", "good-x", "xxxx"];
+
+struct Events;
 
 struct Text(String);
 
@@ -37,18 +49,31 @@ impl<S: Subscriber> Layer<S> for Events {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut text = Text(String::new());
         event.record(&mut text);
-        self.0.lock().unwrap().push((*event.metadata().level(), text.0));
+        LOGGED.with_borrow_mut(|logged| logged.push((*event.metadata().level(), text.0)));
     }
 }
 
 impl Events {
+    fn listen() -> Self {
+        LISTENING.call_once(|| {
+            tracing::subscriber::set_global_default(Registry::default().with(Self)).unwrap();
+        });
+        Self
+    }
+
     /// The two events of the call, once it has ended.
     fn of(&self, operation: &str) -> Vec<(Level, String)> {
         let mine = format!("operation={operation} ");
-        let mut events = self.0.lock().unwrap();
-        let found = events.iter().filter(|(_, text)| text.contains(&mine)).cloned().collect();
-        events.retain(|(_, text)| !text.contains(&mine));
-        found
+        LOGGED.with_borrow_mut(|logged| {
+            let (found, rest) = logged.drain(..).partition(|(_, text)| text.contains(&mine));
+            *logged = rest;
+            found
+        })
+    }
+
+    /// All others.
+    fn rest(&self) -> Vec<(Level, String)> {
+        LOGGED.take()
     }
 }
 
@@ -68,13 +93,14 @@ fn check(events: &Events, operation: &str, level: Level, parts: &[&str]) {
     for part in parts {
         assert!(finish.contains(part), "{part} is not in {finish}");
     }
+    for secret in SECRETS {
+        assert!(!start.contains(secret) && !finish.contains(secret), "{start} {finish}");
+    }
 }
 
 #[tokio::test]
 async fn every_call_has_two_events_with_its_counts_and_none_of_its_contents() {
-    let events = Events::default();
-    let subscriber = Registry::default().with(events.clone());
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let events = Events::listen();
     let running = Running::sessions(Over::Tcp, Arc::new(Fake::default())).await;
     let remote = RemoteSessions::connect(&running.address, &LinkOptions::default()).await.unwrap();
 
@@ -122,16 +148,14 @@ async fn every_call_has_two_events_with_its_counts_and_none_of_its_contents() {
         remote.create(&caller(), create).await.unwrap_err();
         check(&events, "CreateSession", level, &[&format!("error_kind={kind} ")]);
     }
-    for (_, text) in &*events.0.lock().unwrap() {
-        assert!(!text.contains("a secret"), "{text}");
+    for (_, text) in events.rest() {
+        assert!(SECRETS.iter().all(|secret| !text.contains(secret)), "{text}");
     }
 }
 
 #[tokio::test]
 async fn a_call_that_is_refused_before_its_method_has_both_events_too() {
-    let events = Events::default();
-    let subscriber = Registry::default().with(events.clone());
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let events = Events::listen();
     let mut options = ServeOptions::default();
     options.authenticator = Some(Arc::new(Gatekeeper::default()));
     options.link.message_bytes_max = 64 << 10;
@@ -148,9 +172,7 @@ async fn a_call_that_is_refused_before_its_method_has_both_events_too() {
     let large = CreateRequest { name: "x".repeat(1 << 20), ..Default::default() };
     connect("good-x").await.create(&caller(), large).await.unwrap_err();
     check(&events, "CreateSession", Level::INFO, &["error_kind=invalid_argument "]);
-    for (_, text) in &*events.0.lock().unwrap() {
-        for secret in ["hunter2", "good-x", "xxxx"] {
-            assert!(!text.contains(secret), "{text}");
-        }
+    for (_, text) in events.rest() {
+        assert!(SECRETS.iter().all(|secret| !text.contains(secret)), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod address_book;
 mod authentication;
+mod cut;
 mod failure_replies;
 mod fake;
 mod fake_operations;
