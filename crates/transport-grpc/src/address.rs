@@ -51,18 +51,29 @@ impl PeerAddress {
         parse(text, 1).map_err(|why| refuse(text, why))
     }
 
-    /// The address of a sessions service: as for a harness, and `http://host:port`.
+    /// The address of a sessions service: as for a harness, and
+    /// `http://host:port` or `https://host:port`.
     ///
     /// # Errors
-    /// As for a harness. `https` is refused by name.
+    /// As for a harness.
     pub fn server(text: &str) -> Result<Self, AddressError> {
-        if text.starts_with("https://") {
-            return Err(refuse(text, "https is not supported"));
-        }
-        let plain = text
-            .strip_prefix("http://")
-            .map_or(text, |rest| rest.strip_suffix('/').unwrap_or(rest));
-        parse(plain, 1).map_err(|why| refuse(text, why))
+        Self::with_scheme(text).map(|(peer, _)| peer)
+    }
+
+    /// The address of a sessions service, and what it says of TLS.
+    pub(crate) fn with_scheme(text: &str) -> Result<(Self, Scheme), AddressError> {
+        let (scheme, rest) = if let Some(rest) = text.strip_prefix("http://") {
+            (Scheme::Http, rest)
+        } else if let Some(rest) = text.strip_prefix("https://") {
+            (Scheme::Https, rest)
+        } else {
+            (Scheme::Unsaid, text)
+        };
+        let peer = match scheme {
+            Scheme::Unsaid => parse(rest, 1),
+            Scheme::Http | Scheme::Https => host_port_only(rest.strip_suffix('/').unwrap_or(rest)),
+        };
+        Ok((peer.map_err(|why| refuse(text, why))?, scheme))
     }
 
     /// An address to listen on: as for a server; port 0 picks a free port.
@@ -71,6 +82,24 @@ impl PeerAddress {
     /// As for a server.
     pub fn listen(text: &str) -> Result<Self, AddressError> {
         parse(text, 0).map_err(|why| refuse(text, why))
+    }
+}
+
+/// What an address says of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// Nothing.
+    Unsaid,
+    /// There is none.
+    Http,
+    /// There is.
+    Https,
+}
+
+fn host_port_only(text: &str) -> Result<PeerAddress, &'static str> {
+    match parse(text, 1)? {
+        peer @ PeerAddress::Tcp(_) => Ok(peer),
+        PeerAddress::Unix(_) => Err("http and https are for host:port"),
     }
 }
 
@@ -205,7 +234,9 @@ mod tests {
         let tcp = |text: &str| Ok(PeerAddress::Tcp(text.to_owned()));
         assert_eq!(PeerAddress::server("http://h:1"), tcp("h:1"));
         assert_eq!(PeerAddress::server("http://h:1/"), tcp("h:1"));
-        assert!(PeerAddress::server("https://h:1").is_err());
+        assert_eq!(PeerAddress::server("https://h:1/"), tcp("h:1"));
+        assert!(PeerAddress::server("https://unix:/a").is_err());
+        assert!(PeerAddress::server("https://h").is_err());
         assert!(PeerAddress::server("h:0").is_err());
         assert_eq!(PeerAddress::listen("127.0.0.1:0"), tcp("127.0.0.1:0"));
     }

@@ -21,6 +21,39 @@ impl RpcKind {
     }
 }
 
+/// What a call counted, where it applies.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Inputs that a turn was asked for with.
+    pub(crate) input_count: Option<u64>,
+    /// Whether the end of the journal was named.
+    pub(crate) cas_requested: Option<bool>,
+    pub(crate) records_sent: Option<u64>,
+    pub(crate) deltas_sent: Option<u64>,
+    pub(crate) sessions_returned: Option<u64>,
+    pub(crate) children_created: Option<u64>,
+}
+
+impl Counts {
+    /// Of a stream that sends records, and deltas between them.
+    pub(crate) fn of_records() -> Self {
+        Self { records_sent: Some(0), ..Self::default() }
+    }
+
+    pub(crate) fn add_record(&mut self) {
+        *self.records_sent.get_or_insert(0) += 1;
+    }
+
+    pub(crate) fn add_delta(&mut self) {
+        *self.deltas_sent.get_or_insert(0) += 1;
+    }
+}
+
+/// How many there are, as logs have it.
+pub(crate) fn count(items: usize) -> Option<u64> {
+    u64::try_from(items).ok()
+}
+
 /// A call that is being served. Logs its finish when it is told the code, or,
 /// when it is dropped before, that the client went away.
 #[derive(Debug)]
@@ -31,6 +64,7 @@ pub(crate) struct CallLog {
     session: String,
     started: Instant,
     finished: bool,
+    pub(crate) counts: Counts,
 }
 
 impl CallLog {
@@ -51,7 +85,15 @@ impl CallLog {
             session_uid = session,
             "operation started"
         );
-        Self { method, kind, request_id, session, started: Instant::now(), finished: false }
+        Self {
+            method,
+            kind,
+            request_id,
+            session,
+            started: Instant::now(),
+            finished: false,
+            counts: Counts::default(),
+        }
     }
 
     pub(crate) fn finish(mut self, code: Code) {
@@ -64,6 +106,7 @@ impl CallLog {
         }
         let outcome = if code == Code::Ok { "success" } else { "error" };
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let counts = self.counts;
         macro_rules! event {
             ($level:ident) => {
                 $level!(
@@ -78,13 +121,19 @@ impl CallLog {
                     session_uid = self.session,
                     grpc_code = ?code,
                     error_kind = error_kind(code),
+                    input_count = counts.input_count,
+                    cas_requested = counts.cas_requested,
+                    records_sent = counts.records_sent,
+                    deltas_sent = counts.deltas_sent,
+                    sessions_returned = counts.sessions_returned,
+                    children_created = counts.children_created,
                     "operation finished"
                 )
             };
         }
         match code {
             Code::Unavailable => event!(warn),
-            Code::Internal | Code::Unknown | Code::DataLoss => event!(error),
+            _ if error_kind(code) == INTERNAL => event!(error),
             _ => event!(info),
         }
     }
@@ -101,6 +150,8 @@ fn operation(method: &'static str) -> &'static str {
     method.rsplit('/').next().unwrap_or(method)
 }
 
+const INTERNAL: &str = "internal";
+
 fn error_kind(code: Code) -> &'static str {
     match code {
         Code::Ok => "",
@@ -114,6 +165,6 @@ fn error_kind(code: Code) -> &'static str {
         Code::AlreadyExists => "already_exists",
         Code::PermissionDenied => "permission_denied",
         Code::Unauthenticated => "unauthenticated",
-        _ => "internal",
+        _ => INTERNAL,
     }
 }

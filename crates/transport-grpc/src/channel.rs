@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 
 use crate::address::PeerAddress;
@@ -60,6 +61,24 @@ pub(crate) async fn connect(
             endpoint.connect_with_connector(unix_connector(path.clone())).await
         }
     }
+}
+
+/// As [`connect`], over connections that `connector` secures.
+pub(crate) async fn connect_tls<C>(
+    authority: &str,
+    connector: C,
+    options: &LinkOptions,
+) -> Result<Channel, Error>
+where
+    C: tower::Service<Uri, Response = TokioIo<TlsStream<TcpStream>>, Error = std::io::Error>
+        + Send
+        + 'static,
+    C::Future: Send,
+{
+    let endpoint = Endpoint::from_shared(format!("https://{authority}"))?;
+    configured(endpoint, options, options.keep_alive_interval)
+        .connect_with_connector(connector)
+        .await
 }
 
 fn unix_connector(

@@ -1,40 +1,88 @@
 //! Accepted connections, which can be cut when draining takes too long.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
-use mainspring_api::{BoxFuture, Signal};
+use mainspring_api::{BoxFuture, Bytes, Signal};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::front::Peer;
 use crate::listen::{Accepted, Socket};
+use crate::tls::ServerTls;
 
 /// After a failed accept, such as one for want of file descriptors: accepting
 /// again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a TLS handshake may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Handshakes at one time. Over it the oldest is given up: whoever is slow on
+/// purpose makes room for those who are not.
+const HANDSHAKES_MAX: usize = 1024;
+
 /// A connection that fails once the signal is set.
 pub(crate) struct Connection {
     stream: Accepted,
+    peer: Peer,
     cut: BoxFuture<'static, ()>,
 }
 
-/// Connections, one after another, until the stream is dropped.
-pub(crate) fn connections(
+struct Incoming {
     socket: Socket,
     cut: Signal<()>,
+    tls: Option<ServerTls>,
+    handshakes: JoinSet<Option<TlsStream<TcpStream>>>,
+    /// Of the handshakes, the oldest first.
+    running: VecDeque<AbortHandle>,
+}
+
+/// Connections, one after another, until the stream is dropped.
+///
+/// With TLS they come as their handshakes end, so that none waits for another.
+pub(crate) fn connections(
+    socket: Socket,
+    tls: Option<ServerTls>,
+    cut: Signal<()>,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    stream::unfold((socket, cut), async |(socket, cut)| {
+    let incoming =
+        Incoming { socket, cut, tls, handshakes: JoinSet::new(), running: VecDeque::new() };
+    stream::unfold(incoming, async |mut incoming| {
+        let connection = incoming.next().await;
+        Some((Ok(connection), incoming))
+    })
+}
+
+impl Incoming {
+    async fn next(&mut self) -> Connection {
         loop {
-            match socket.accept().await {
-                Ok(stream) => {
-                    let connection = Connection { stream, cut: Box::pin(cut.wait()) };
-                    return Some((Ok(connection), (socket, cut)));
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
+                Some(ended) = self.handshakes.join_next() => {
+                    if let Ok(Some(stream)) = ended {
+                        return self.connection(Accepted::Tls(Box::new(stream)));
+                    }
+                    continue;
                 }
-                Err(error) => {
+            };
+            match (accepted, &self.tls) {
+                (Ok(Accepted::Tcp(stream)), Some(tls)) => {
+                    let config = tls.config();
+                    self.shake(stream, config);
+                }
+                (Ok(stream), _) => return self.connection(stream),
+                (Err(error), _) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         "connection not accepted"
@@ -43,7 +91,48 @@ pub(crate) fn connections(
                 }
             }
         }
-    })
+    }
+
+    fn shake(&mut self, stream: TcpStream, config: Arc<ServerConfig>) {
+        while self.running.front().is_some_and(AbortHandle::is_finished) {
+            self.running.pop_front();
+        }
+        if self.running.len() >= HANDSHAKES_MAX {
+            tracing::warn!(HANDSHAKES_MAX, "too many TLS handshakes, the oldest is given up");
+            if let Some(oldest) = self.running.pop_front() {
+                oldest.abort();
+            }
+        }
+        let shaking = self.handshakes.spawn(async move {
+            let accepting = TlsAcceptor::from(config).accept(stream);
+            match tokio::time::timeout(HANDSHAKE_MAX, accepting).await {
+                Ok(Ok(stream)) => Some(stream),
+                Ok(Err(error)) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::debug!(error, "TLS handshake failed");
+                    None
+                }
+                Err(_) => {
+                    tracing::debug!(seconds = HANDSHAKE_MAX.as_secs(), "TLS handshake too slow");
+                    None
+                }
+            }
+        });
+        self.running.push_back(shaking);
+    }
+
+    fn connection(&self, stream: Accepted) -> Connection {
+        let certificate = match &stream {
+            Accepted::Tls(stream) => stream
+                .get_ref()
+                .1
+                .peer_certificates()
+                .and_then(<[_]>::first)
+                .map(|certificate| Bytes::copy_from_slice(certificate)),
+            Accepted::Tcp(_) | Accepted::Unix(_) => None,
+        };
+        Connection { stream, peer: Peer { certificate }, cut: Box::pin(self.cut.wait()) }
+    }
 }
 
 impl Connection {
@@ -61,9 +150,11 @@ impl Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = ();
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
 }
 
 macro_rules! forward {
@@ -75,6 +166,10 @@ macro_rules! forward {
             }
             Accepted::Unix($stream) => {
                 let $stream = Pin::new($stream);
+                $call
+            }
+            Accepted::Tls($stream) => {
+                let $stream = Pin::new(&mut **$stream);
                 $call
             }
         }
@@ -115,6 +210,7 @@ impl AsyncWrite for Connection {
         match &self.stream {
             Accepted::Tcp(stream) => stream.is_write_vectored(),
             Accepted::Unix(stream) => stream.is_write_vectored(),
+            Accepted::Tls(stream) => stream.is_write_vectored(),
         }
     }
 

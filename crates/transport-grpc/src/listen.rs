@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 use crate::address::{AddressError, PeerAddress};
+use crate::tls::TlsError;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -43,6 +45,9 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The server broke down.
     #[error("server failed")]
     Serve(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -74,6 +79,7 @@ pub(crate) enum Socket {
 pub(crate) enum Accepted {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Listener {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::HeaderMap;
 use mainspring_api::{
     Caller, Condition, Entropy, ExecutionId, OnDisconnect, RequestId, SessionsError,
 };
@@ -24,6 +25,14 @@ pub const VERIFY: &str = "x-verify";
 /// `1` sends the notes of records.
 pub const NOTES: &str = "x-notes";
 
+/// Asks for a heartbeat whenever a stream had nothing to send for so many
+/// seconds, 1 to 3600; on Exec, Replay, Follow and the streamed Resume. A host
+/// that sends them answers with the same key.
+pub const HEARTBEAT: &str = "x-heartbeat";
+/// What is ill-formed in a session's journal: printable ASCII, where `%XX` is
+/// a byte of UTF-8; a trailer of GetSession.
+pub const FAULT: &str = "x-mainspring-fault";
+
 /// Extensions of the Harness service: on Describe's answer those that the
 /// harness offers, on Connect those that the host uses.
 pub const HARNESS_EXTENSIONS: &str = "x-mainspring-harness";
@@ -36,8 +45,8 @@ const CALL_OPTIONS: [&str; 5] =
     [EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT, APPROVAL_TTL, APPROVAL_DIGEST];
 
 /// The request id of a call: the first value if it is valid, else a fresh one.
-pub(crate) fn request_id(metadata: &MetadataMap, entropy: &dyn Entropy) -> RequestId {
-    metadata
+pub(crate) fn request_id(headers: &HeaderMap, entropy: &dyn Entropy) -> RequestId {
+    headers
         .get(REQUEST_ID)
         .and_then(|value| value.to_str().ok())
         .and_then(|text| RequestId::new(text).ok())
@@ -121,6 +130,38 @@ pub(crate) fn switch(metadata: &MetadataMap, key: &str) -> Result<bool, Sessions
     }
 }
 
+/// The bytes of a fault that are sent: it travels in a header.
+const FAULT_BYTES_MAX: usize = 1024;
+
+/// A fault as the value of [`FAULT`].
+pub(crate) fn fault_value(fault: &str) -> String {
+    let mut value = String::new();
+    for byte in fault.bytes().take(FAULT_BYTES_MAX) {
+        if byte == b'%' || !(b' '..=b'~').contains(&byte) {
+            value.push_str(&format!("%{byte:02X}"));
+        } else {
+            value.push(char::from(byte));
+        }
+    }
+    value
+}
+
+/// The fault that a peer sent, if it sent one.
+pub(crate) fn fault(metadata: &MetadataMap) -> Option<String> {
+    let value = metadata.get(FAULT)?.as_bytes();
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((first, tail)) = rest.split_first() {
+        let escaped = (*first == b'%')
+            .then(|| std::str::from_utf8(tail.get(..2)?).ok())
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        rest = if escaped.is_some() { &tail[2..] } else { tail };
+        bytes.push(escaped.unwrap_or(*first));
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|fault| !fault.is_empty())
+}
+
 /// The metadata of an outgoing call.
 pub(crate) fn of_caller(caller: &Caller) -> MetadataMap {
     let mut metadata = MetadataMap::new();
@@ -168,5 +209,20 @@ impl CallMetadata {
         for (key, value) in &self.0 {
             metadata.append(key.clone(), value.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_any_text_survives_a_header() {
+        for fault in ["seq 3 does not hold", "100 % \u{e9}\n\u{1f600}", "%41%", "%zz"] {
+            let mut metadata = MetadataMap::new();
+            set(&mut metadata, FAULT, &fault_value(fault)).unwrap();
+            assert_eq!(super::fault(&metadata).as_deref(), Some(fault));
+        }
+        assert_eq!(super::fault(&MetadataMap::new()), None);
     }
 }

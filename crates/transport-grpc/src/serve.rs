@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use mainspring_api::{Harness, Sessions, Signal};
+use mainspring_api::{Authenticator, Harness, HarnessRegistry, Operations, Sessions, Signal};
 use mainspring_wire::{FILE_DESCRIPTOR_SET, operations_v1, v1};
 use tonic::service::{Routes, RoutesBuilder};
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 
+use crate::address::PeerAddress;
 use crate::channel::{CONNECTION_WINDOW, SERVER_STREAM_WINDOW};
 use crate::harness::HarnessServer;
 use crate::incoming::connections;
 use crate::listen::{Listener, ServeError};
+use crate::operators::{AdministrationServer, HarnessRegistryServer};
 use crate::options::LinkOptions;
 use crate::sessions::{OperationsServer, SessionsServer};
+use crate::tls::{ServerTls, TlsError};
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -26,11 +29,28 @@ pub struct ServeOptions {
     /// How long running calls may take to end after the shutdown was asked
     /// for; then their connections are cut. Default 10 s.
     pub drain_max: Duration,
+    /// Who says whose a call is. With it, every call but those of the health
+    /// service and reflection must have credentials that hold: `authorization:
+    /// Bearer`, a client certificate, or both. Without it callers are anonymous,
+    /// and credentials that they send are taken and not looked at.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// The certificates to serve with; for TCP. They are loaded anew when
+    /// their files change.
+    pub tls: Option<ServerTls>,
+    /// What find, verify, export and import go to; without it they are refused
+    /// by name. [`serve`] alone uses it.
+    pub operations: Option<Arc<dyn Operations>>,
 }
 
 impl Default for ServeOptions {
     fn default() -> Self {
-        Self { link: LinkOptions::default(), drain_max: Duration::from_secs(10) }
+        Self {
+            link: LinkOptions::default(),
+            drain_max: Duration::from_secs(10),
+            authenticator: None,
+            tls: None,
+            operations: None,
+        }
     }
 }
 
@@ -64,21 +84,58 @@ pub async fn serve_when(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let mut routes = Routes::builder();
-    let operations = OperationsServer::new(Arc::clone(&sessions), options.link.clone());
-    routes.add_service(SessionsServer::new(sessions, options.link.clone()).into_service());
-    routes.add_service(operations.into_service());
-    let reflection = tonic_reflection::server::Builder::configure()
+    let link = || options.link.clone();
+    let authenticator = || options.authenticator.clone();
+    let operations =
+        OperationsServer::new(Arc::clone(&sessions), options.operations.clone(), link());
+    let sessions = SessionsServer::new(sessions, link());
+    routes.add_service(sessions.authenticated_by(authenticator()).into_service());
+    routes.add_service(operations.authenticated_by(authenticator()).into_service());
+    add_reflection(&mut routes, &[SESSIONS, OPERATIONS])?;
+    run(routes, &[SESSIONS, OPERATIONS], ready, listener, options, shutdown).await
+}
+
+/// Serves `registry` (as `agentsessions.v1.HarnessRegistry`), what of
+/// `operations` is for operators alone (as `mainspring.v1.Administration`), the
+/// health service and reflection until `shutdown` resolves, then lets running
+/// calls end.
+///
+/// `listener` is the operators' own: their services are never served beside
+/// the sessions.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_operators(
+    registry: Arc<dyn HarnessRegistry>,
+    operations: Arc<dyn Operations>,
+    listener: Listener,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
+    let mut routes = Routes::builder();
+    let authenticator = || options.authenticator.clone();
+    let registry = HarnessRegistryServer::new(registry, options.link.clone());
+    let administration = AdministrationServer::new(operations, options.link.clone());
+    routes.add_service(registry.authenticated_by(authenticator()).into_service());
+    routes.add_service(administration.authenticated_by(authenticator()).into_service());
+    add_reflection(&mut routes, &[REGISTRY, ADMINISTRATION])?;
+    let ready = std::future::ready(());
+    run(routes, &[REGISTRY, ADMINISTRATION], ready, listener, options, shutdown).await
+}
+
+/// Reflection of `services`, health and itself: the set of descriptors has
+/// services that are not served here.
+fn add_reflection(routes: &mut RoutesBuilder, services: &[&str]) -> Result<(), ServeError> {
+    let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The set describes services that are not served here.
-        .with_service_name(SESSIONS)
-        .with_service_name(OPERATIONS)
-        .with_service_name(HEALTH)
-        .with_service_name(REFLECTION)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    let served = services.iter().chain(&[HEALTH, REFLECTION]);
+    let reflection = served
+        .fold(builder, |builder, name| builder.with_service_name(*name))
         .build_v1()
         .map_err(|error| ServeError::Serve(error.into()))?;
     routes.add_service(reflection);
-    run(routes, &[SESSIONS, OPERATIONS], ready, listener, options, shutdown).await
+    Ok(())
 }
 
 /// Serves `harness` and the health service until `shutdown` resolves, then
@@ -93,13 +150,16 @@ pub async fn serve_harness(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let mut routes = Routes::builder();
-    routes.add_service(HarnessServer::new(harness, options.link.clone()).into_service());
+    let server = HarnessServer::new(harness, options.link.clone());
+    routes.add_service(server.authenticated_by(options.authenticator.clone()).into_service());
     let ready = std::future::ready(());
     run(routes, &[HARNESS], ready, listener, options, shutdown).await
 }
 
 const SESSIONS: &str = v1::sessions_server::SERVICE_NAME;
 const OPERATIONS: &str = operations_v1::operations_server::SERVICE_NAME;
+const REGISTRY: &str = v1::harness_registry_server::SERVICE_NAME;
+const ADMINISTRATION: &str = operations_v1::administration_server::SERVICE_NAME;
 const HARNESS: &str = v1::harness_server::SERVICE_NAME;
 const HEALTH: &str = tonic_health::pb::health_server::SERVICE_NAME;
 const REFLECTION: &str = tonic_reflection::pb::v1::server_reflection_server::SERVICE_NAME;
@@ -112,6 +172,9 @@ async fn run(
     options: ServeOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
+    if options.tls.is_some() && matches!(listener.address(), PeerAddress::Unix(_)) {
+        return Err(TlsError::Settings("TLS is for TCP, and this is a unix socket").into());
+    }
     let (reporter, health) = tonic_health::server::health_reporter();
     let report = async move |status| {
         for name in std::iter::once(&"").chain(services) {
@@ -154,13 +217,23 @@ async fn run(
         .initial_stream_window_size(SERVER_STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .add_routes(routes.routes())
-        .serve_with_incoming_shutdown(connections(socket, cut.clone()), stopped);
+        .serve_with_incoming_shutdown(
+            connections(socket, options.tls.clone(), cut.clone()),
+            stopped,
+        );
     let mut server = std::pin::pin!(server);
     let drained = async {
         stopping.wait().await;
         tokio::time::sleep(options.drain_max).await;
     };
+    let fresh = async {
+        match &options.tls {
+            Some(tls) => tls.keep_fresh().await,
+            None => std::future::pending().await,
+        }
+    };
     let outcome = tokio::select! {
+        () = fresh => unreachable!("it never ends"),
         result = &mut server => result.map_err(|error| ServeError::Serve(error.into())),
         () = drained => {
             cut.set(());

@@ -2,11 +2,11 @@
 
 use mainspring_api::{
     ComputeState, DeletionState, ExecState, HarnessSource, HarnessState, LifecycleKind, Mediation,
-    RegisterOutcome, ResultCode, Resumability, ToolChoiceMode,
+    RegisterOutcome, ResultCode, Resumability, Standing, ToolChoiceMode,
 };
 
-use crate::error::WireError;
-use crate::v1;
+use crate::error::{FieldPath, WireError};
+use crate::{operations_v1, v1};
 
 /// Two enums with the same members; unknown numbers are refused.
 macro_rules! same_members {
@@ -91,6 +91,32 @@ same_members! { compute_state_to, compute_state_known: ComputeState = v1::Comput
     Terminated = ComputeTerminated,
 } }
 
+/// Members of an enum that may get more: one that this schema does not have is refused.
+macro_rules! standings {
+    ($($name:ident),* $(,)?) => {
+        pub(crate) fn standing_to(value: Standing) -> Result<i32, WireError> {
+            type Wire = operations_v1::Standing;
+            Ok(match value {
+                $(Standing::$name => Wire::$name as i32,)*
+                _ => return Err(WireError::NoForm { path: FieldPath::of("standing") }),
+            })
+        }
+
+        pub(crate) fn standing_from(number: i32) -> Result<Standing, WireError> {
+            type Wire = operations_v1::Standing;
+            match Wire::try_from(number) {
+                $(Ok(Wire::$name) => Ok(Standing::$name),)*
+                Ok(Wire::Unspecified) | Err(_) => Err(WireError::unknown_enum("standing", number)),
+            }
+        }
+    };
+}
+
+standings! {
+    Idle, Running, RunningElsewhere, Parked, Decided, UnknownEffect, Interrupted, Failed, Deleted,
+    Damaged,
+}
+
 /// "Not said" reads as the state of a session without a turn.
 pub(crate) fn exec_state_from(field: &str, number: i32) -> Result<ExecState, WireError> {
     if number == v1::ExecState::Unspecified as i32 {
@@ -130,6 +156,15 @@ pub(crate) fn resumability_to(value: Resumability) -> i32 {
     match value {
         Resumability::StatelessReplay => v1::Resumability::StatelessReplay as i32,
         Resumability::RequiresMemorySnapshot => v1::Resumability::RequiresMemorySnapshot as i32,
+    }
+}
+
+/// What an operator registers must say it: nothing and unknown numbers are refused.
+pub(crate) fn resumability_said(field: &str, number: i32) -> Result<(), WireError> {
+    match v1::Resumability::try_from(number) {
+        Ok(v1::Resumability::StatelessReplay | v1::Resumability::RequiresMemorySnapshot) => Ok(()),
+        Ok(v1::Resumability::Unspecified) => Err(WireError::missing(field)),
+        Err(_) => Err(WireError::unknown_enum(field, number)),
     }
 }
 

@@ -115,6 +115,12 @@ pub enum WireError {
         /// The rule that it breaks. Part of the text, hence not a source.
         error: IdError,
     },
+    /// A sign of life where a value was expected.
+    #[error("{path}: a heartbeat is no value")]
+    Heartbeat {
+        /// Where.
+        path: FieldPath,
+    },
     /// A value that this schema has no field for.
     #[error("{path}: has no form in agentsessions.v1")]
     NoForm {
@@ -138,6 +144,7 @@ impl WireError {
             | Self::TooDeep { path, .. }
             | Self::Missing { path }
             | Self::BadId { path, .. }
+            | Self::Heartbeat { path }
             | Self::NoForm { path } => path,
         }
     }
@@ -154,6 +161,7 @@ impl WireError {
             | Self::TooDeep { path, .. }
             | Self::Missing { path }
             | Self::BadId { path, .. }
+            | Self::Heartbeat { path }
             | Self::NoForm { path } => path,
         }
     }
@@ -172,6 +180,10 @@ impl WireError {
 
     pub(crate) fn unknown_enum(field: &str, number: i32) -> Self {
         Self::UnknownEnum { path: FieldPath::of(field), number }
+    }
+
+    pub(crate) fn heartbeat(field: &str) -> Self {
+        Self::Heartbeat { path: FieldPath::of(field) }
     }
 
     pub(crate) fn out_of_range(field: &str, value: impl Into<i128>) -> Self {

@@ -23,11 +23,13 @@
 //! This crate knows nothing of hashes over events, connections, or status
 //! codes.
 
+mod describe;
 mod enums;
 mod error;
 mod event;
 mod harness;
 mod history;
+mod journal;
 mod json;
 mod message;
 mod model;
@@ -44,11 +46,14 @@ pub use harness::{CallFailure, ControllerFrame, Frame, ModelResult, StartFrame};
 pub use history::{HistoryPage, HistoryRequest};
 pub use json::{json_from_struct, struct_from_json};
 pub use message::PART_DEPTH_MAX;
-pub use registry::{registered_from_wire, registered_to_wire};
+pub use registry::{
+    harnesses_from_wire, harnesses_to_wire, registered_from_wire, registered_to_wire,
+    registration_from_wire,
+};
 pub use requests::approved_to_wire;
 pub use scalar::session_uid;
 pub use session::{NotesField, record_to_wire};
-pub use update::update_to_wire;
+pub use update::{follow_to_wire, update_to_wire};
 
 /// The generated code refers from one package to the other by this nesting.
 #[allow(

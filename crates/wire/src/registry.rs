@@ -4,9 +4,9 @@ use mainspring_api::{HarnessRegistration, HarnessSpec, Placement, RegisterOutcom
 
 use crate::enums::{
     harness_source_from, harness_source_to, harness_state_from, harness_state_to, outcome_from,
-    outcome_to,
+    outcome_to, resumability_said,
 };
-use crate::error::{FieldPath, WireError, Within as _, optional, required};
+use crate::error::{FieldPath, WireError, Within as _, each, optional, required};
 use crate::scalar::{timestamp_from, timestamp_to};
 use crate::v1;
 
@@ -123,4 +123,43 @@ pub fn registered_from_wire(
         required("harness", response.harness, TryInto::try_into)?,
         outcome_from("outcome", response.outcome)?,
     ))
+}
+
+/// What an operator asks to register.
+///
+/// # Errors
+/// [`WireError`] when the spec is missing, or its capabilities do not say how
+/// the harness is resumed.
+pub fn registration_from_wire(
+    request: v1::RegisterHarnessRequest,
+) -> Result<(String, HarnessSpec), WireError> {
+    let spec = request.spec.ok_or_else(|| WireError::missing("spec"))?;
+    if let Some(capabilities) = &spec.capabilities {
+        resumability_said("spec.capabilities.resumability", capabilities.resumability)?;
+    }
+    Ok((request.name, spec.into()))
+}
+
+/// A page of registrations for the wire.
+///
+/// # Errors
+/// As for a registration.
+pub fn harnesses_to_wire(
+    harnesses: Vec<HarnessRegistration>,
+    next_page_token: String,
+) -> Result<v1::ListHarnessesResponse, WireError> {
+    Ok(v1::ListHarnessesResponse {
+        harnesses: each("harnesses", harnesses, TryInto::try_into)?,
+        next_page_token,
+    })
+}
+
+/// A page of registrations, and the token of the next.
+///
+/// # Errors
+/// As for a registration.
+pub fn harnesses_from_wire(
+    page: v1::ListHarnessesResponse,
+) -> Result<(Vec<HarnessRegistration>, String), WireError> {
+    Ok((each("harnesses", page.harnesses, TryInto::try_into)?, page.next_page_token))
 }

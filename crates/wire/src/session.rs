@@ -161,6 +161,7 @@ pub fn record_to_wire(record: LogRecord, notes: NotesField) -> Result<v1::LogRec
             NotesField::Omit => Notes::new(),
             NotesField::Send => record.notes,
         },
+        heartbeat: None,
     })
 }
 
@@ -168,6 +169,9 @@ impl TryFrom<v1::LogRecord> for LogRecord {
     type Error = WireError;
 
     fn try_from(record: v1::LogRecord) -> Result<Self, WireError> {
+        if record.heartbeat.is_some() {
+            return Err(WireError::heartbeat("heartbeat"));
+        }
         let prev_hash = match record.prev_hash.as_str() {
             "" => None,
             text => Some(hash_from("prev_hash", text)?),

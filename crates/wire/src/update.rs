@@ -1,11 +1,11 @@
-//! Updates of a running turn.
+//! Updates of a running turn, and of a session that is followed.
 
-use mainspring_api::{Delta, ExecUpdate};
+use mainspring_api::{Delta, ExecUpdate, FollowUpdate};
 
 use crate::error::{WireError, Within as _};
 use crate::scalar::execution_id;
 use crate::session::{NotesField, record_to_wire};
-use crate::v1;
+use crate::{operations_v1, v1};
 
 /// An update for the wire.
 ///
@@ -34,6 +34,41 @@ impl TryFrom<v1::ExecUpdate> for ExecUpdate {
             }
             Wire::Record(record) => Self::Record(Box::new(record.try_into().within("record")?)),
             Wire::Delta(delta) => Self::Delta(delta.try_into().within("delta")?),
+            Wire::Heartbeat(_) => return Err(WireError::heartbeat("heartbeat")),
+        })
+    }
+}
+
+/// An update of a followed session for the wire.
+///
+/// # Errors
+/// As for a record.
+pub fn follow_to_wire(
+    update: FollowUpdate,
+    notes: NotesField,
+) -> Result<operations_v1::FollowUpdate, WireError> {
+    use operations_v1::follow_update::{DeltaGap, Heartbeat, Update as Wire};
+    let update = match update {
+        FollowUpdate::Record(record) => {
+            Wire::Record(record_to_wire(*record, notes).within("record")?)
+        }
+        FollowUpdate::Delta(delta) => Wire::Delta(delta.into()),
+        FollowUpdate::DeltaGap => Wire::DeltaGap(DeltaGap {}),
+        FollowUpdate::Heartbeat => Wire::Heartbeat(Heartbeat {}),
+    };
+    Ok(operations_v1::FollowUpdate { update: Some(update) })
+}
+
+impl TryFrom<operations_v1::FollowUpdate> for FollowUpdate {
+    type Error = WireError;
+
+    fn try_from(update: operations_v1::FollowUpdate) -> Result<Self, WireError> {
+        use operations_v1::follow_update::Update as Wire;
+        Ok(match update.update.ok_or_else(|| WireError::missing("update"))? {
+            Wire::Record(record) => Self::Record(Box::new(record.try_into().within("record")?)),
+            Wire::Delta(delta) => Self::Delta(delta.try_into().within("delta")?),
+            Wire::DeltaGap(_) => Self::DeltaGap,
+            Wire::Heartbeat(_) => Self::Heartbeat,
         })
     }
 }

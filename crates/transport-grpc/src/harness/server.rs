@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::stream;
 use mainspring_api::{
-    ApprovalRef, BoxStream, CancelReason, Classify as _, Condition, EndState, Event, EventBody,
-    ExecutionId, Harness, HarnessEnd, HarnessError, RecordedError, SessionsError, Signal,
-    SinkError,
+    ApprovalRef, Authenticator, BoxStream, CancelReason, Classify as _, Condition, EndState, Event,
+    EventBody, ExecutionId, Harness, HarnessEnd, HarnessError, RecordedError, SessionsError,
+    Signal, SinkError,
 };
 use mainspring_wire::v1::harness_server as generated;
 use mainspring_wire::{ControllerFrame, Frame, v1};
@@ -17,18 +17,17 @@ use tokio::task::JoinHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::call::{CallLog, RpcKind};
+use crate::call::RpcKind;
+use crate::front::{Admitted, Front, GrpcService};
 use crate::harness::extensions::{self, HarnessExtensions};
 use crate::harness::history::RemoteHistory;
 use crate::harness::link::{LinkError, Stop};
 use crate::harness::remote_sink::{Inbound, Outbound, RemoteSink, RunSink};
 use crate::harness::start;
 use crate::metadata;
+use crate::methods::{HARNESS_CONNECT, HARNESS_DESCRIBE};
 use crate::options::LinkOptions;
 use crate::status::{bounded, to_status};
-
-const DESCRIBE: &str = "/agentsessions.v1.Harness/Describe";
-const CONNECT: &str = "/agentsessions.v1.Harness/Connect";
 
 /// Frames that may wait for the harness. A host sends at most two unasked: a
 /// decision, and its receipt.
@@ -42,7 +41,7 @@ const HALF_CLOSED_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct HarnessServer {
     harness: Arc<dyn Harness>,
-    options: LinkOptions,
+    front: Front,
     /// Digest of the descriptor that was answered last.
     digest: Arc<Mutex<Option<String>>>,
 }
@@ -57,16 +56,25 @@ impl HarnessServer {
     /// A server of `harness`.
     #[must_use]
     pub fn new(harness: Arc<dyn Harness>, options: LinkOptions) -> Self {
-        Self { harness, options, digest: Arc::default() }
+        Self { harness, front: Front::new(options), digest: Arc::default() }
     }
 
     /// The tower service, for a router that serves others beside it.
     #[must_use]
-    pub fn into_service(self) -> generated::HarnessServer<impl generated::Harness> {
-        let bytes_max = self.options.message_bytes_max;
-        generated::HarnessServer::new(Rpc(self))
+    pub fn into_service(self) -> impl GrpcService {
+        let bytes_max = self.front.link.message_bytes_max;
+        let front = self.front.clone();
+        let service = generated::HarnessServer::new(Rpc(self))
             .max_decoding_message_size(bytes_max)
-            .max_encoding_message_size(bytes_max)
+            .max_encoding_message_size(bytes_max);
+        front.before(service)
+    }
+
+    /// Takes only calls with credentials that hold.
+    #[must_use]
+    pub fn authenticated_by(mut self, authenticator: Option<Arc<dyn Authenticator>>) -> Self {
+        self.front.authenticator = authenticator;
+        self
     }
 }
 
@@ -92,7 +100,7 @@ impl HarnessServer {
     /// What the host asks for. An extension that is not offered here is refused
     /// by name, because the host would go by it.
     async fn terms(&self, metadata: &MetadataMap) -> Result<Terms, Status> {
-        let offered = self.options.harness_extensions;
+        let offered = self.front.link.harness_extensions;
         let agreed = HarnessExtensions::asked_for(metadata, offered).map_err(|name| {
             let text =
                 format!("{}: this harness does not offer {name}", metadata::HARNESS_EXTENSIONS);
@@ -120,13 +128,13 @@ impl generated::Harness for Rpc {
         &self,
         request: Request<v1::DescribeRequest>,
     ) -> Result<Response<v1::HarnessDescriptor>, Status> {
-        let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
-        let log = CallLog::start(DESCRIBE, RpcKind::Unary, id, "");
+        let admitted = Admitted::of(request.extensions());
+        let (_, log) = admitted.begin(HARNESS_DESCRIBE, RpcKind::Unary, "");
         match self.0.describe().await {
             Ok(descriptor) => {
                 log.finish(tonic::Code::Ok);
                 let mut response = Response::new(descriptor);
-                self.0.options.harness_extensions.write(response.metadata_mut());
+                self.0.front.link.harness_extensions.write(response.metadata_mut());
                 Ok(response)
             }
             Err(error) => {
@@ -143,8 +151,8 @@ impl generated::Harness for Rpc {
         &self,
         request: Request<Streaming<v1::ControllerFrame>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let id = metadata::request_id(request.metadata(), &*self.0.options.entropy);
-        let log = CallLog::start(CONNECT, RpcKind::Stream, id, "");
+        let admitted = Admitted::of(request.extensions());
+        let (_, log) = admitted.begin(HARNESS_CONNECT, RpcKind::Stream, "");
         let terms = match self.0.terms(request.metadata()).await {
             Ok(terms) => terms,
             Err(status) => {
@@ -206,7 +214,7 @@ async fn execute(
         (start::session_text(start.session.as_ref()), execution_id.clone()),
         (out.clone(), replies),
         stop.clone(),
-        &server.options,
+        &server.front.link,
         agreed,
     ));
     if agreed.history_range {

@@ -3,23 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::{StreamExt as _, stream};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use mainspring_api::{
-    ApproveRequest, BoxStream, Caller, CancelRequest, Condition, CreateRequest, ExecRequest,
-    ExecStream, ExecUpdate, ForkRequest, ReplayRequest, ResumeRequest, Session, Sessions,
-    SessionsError, method,
+    ApproveRequest, Authenticator, CancelRequest, CreateRequest, ExecRequest, ForkRequest,
+    ReplayRequest, ResumeRequest, Sessions, SessionsError, method,
 };
 use mainspring_wire::v1::sessions_server as generated;
-use mainspring_wire::{NotesField, WireError, approved_to_wire, session_uid, v1};
-use tonic::metadata::MetadataMap;
-use tonic::{Code, Request, Response, Status};
+use mainspring_wire::{approved_to_wire, session_uid, v1};
+use tonic::{Request, Response, Status};
 
-use crate::call::{CallLog, RpcKind};
+use crate::call::{Counts, RpcKind, count};
+use crate::front::{Front, GrpcService, Trailers};
 use crate::metadata::{
-    self, APPROVAL_DIGEST, APPROVAL_TTL, EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT,
+    self, APPROVAL_DIGEST, APPROVAL_TTL, EXECUTION_ID, FAULT, IDEMPOTENCY_KEY, ON_DISCONNECT,
 };
 use crate::options::LinkOptions;
-use crate::status::to_status;
+use crate::sessions::served::{
+    Call, Sending, WireStream, answer, answer_stream, bad_request, beating, last_session, notes,
+    split, take, to_session, to_update, unsendable,
+};
 
 /// Serves a sessions service over gRPC.
 ///
@@ -28,7 +30,7 @@ use crate::status::to_status;
 #[derive(Clone)]
 pub struct SessionsServer {
     sessions: Arc<dyn Sessions>,
-    options: LinkOptions,
+    front: Front,
 }
 
 impl fmt::Debug for SessionsServer {
@@ -38,133 +40,42 @@ impl fmt::Debug for SessionsServer {
 }
 
 impl SessionsServer {
-    /// A server of `sessions`.
+    /// A server of `sessions`, whose callers stay anonymous.
     #[must_use]
     pub fn new(sessions: Arc<dyn Sessions>, options: LinkOptions) -> Self {
-        Self { sessions, options }
+        Self { sessions, front: Front::new(options) }
+    }
+
+    /// Takes only calls with credentials that hold.
+    #[must_use]
+    pub fn authenticated_by(mut self, authenticator: Option<Arc<dyn Authenticator>>) -> Self {
+        self.front.authenticator = authenticator;
+        self
     }
 
     /// The tower service, for a router that serves others beside it.
     #[must_use]
-    pub fn into_service(self) -> generated::SessionsServer<impl generated::Sessions> {
-        let bytes_max = self.options.message_bytes_max;
-        generated::SessionsServer::new(Rpc(self))
+    pub fn into_service(self) -> impl GrpcService {
+        let bytes_max = self.front.link.message_bytes_max;
+        let front = self.front.clone();
+        let service = generated::SessionsServer::new(Rpc(self))
             .max_decoding_message_size(bytes_max)
-            .max_encoding_message_size(bytes_max)
+            .max_encoding_message_size(bytes_max);
+        front.before(service)
     }
-
-    fn begin(
-        &self,
-        metadata: &MetadataMap,
-        method: &'static str,
-        kind: RpcKind,
-        session: &str,
-    ) -> (Caller, CallLog) {
-        begin(&self.options, metadata, method, kind, session)
-    }
-}
-
-/// Who calls, as far as the call says, and the log of the call.
-pub(super) fn begin(
-    options: &LinkOptions,
-    metadata: &MetadataMap,
-    method: &'static str,
-    kind: RpcKind,
-    session: &str,
-) -> (Caller, CallLog) {
-    let request_id = metadata::request_id(metadata, &*options.entropy);
-    let log = CallLog::start(method, kind, request_id.clone(), session);
-    let caller = Caller::anonymous(method, request_id);
-    (caller, log)
 }
 
 // Keeps the generated trait out of the public type.
 struct Rpc(SessionsServer);
 
-pub(super) fn bad_request(error: WireError) -> SessionsError {
-    SessionsError::new(Condition::InvalidArgument, error.to_string())
-}
-
-pub(super) fn bad_answer(error: WireError) -> SessionsError {
-    SessionsError::new(Condition::Internal, format!("answer cannot be sent: {error}"))
-}
-
-pub(super) fn answer<T>(
-    log: CallLog,
-    result: Result<T, SessionsError>,
-) -> Result<Response<T>, Status> {
-    match result {
-        Ok(value) => {
-            log.finish(Code::Ok);
-            Ok(Response::new(value))
-        }
-        Err(error) => {
-            let status = to_status(&error);
-            log.finish(status.code());
-            Err(status)
-        }
+/// An answer whose session's fault, for which the contract has no field, is a trailer.
+fn with_fault(mut response: Response<v1::Session>, fault: Option<&str>) -> Response<v1::Session> {
+    let value = fault.and_then(|fault| HeaderValue::from_str(&metadata::fault_value(fault)).ok());
+    if let Some(value) = value {
+        let trailers = HeaderMap::from_iter([(HeaderName::from_static(FAULT), value)]);
+        response.extensions_mut().insert(Trailers(trailers));
     }
-}
-
-type WireStream<T> = BoxStream<'static, Result<T, Status>>;
-
-/// The service's stream as a response that ends at the first error.
-fn answer_stream<T: 'static, U: 'static>(
-    log: CallLog,
-    result: Result<BoxStream<'static, Result<T, SessionsError>>, SessionsError>,
-    convert: impl Fn(T) -> Result<U, WireError> + Send + 'static,
-) -> Result<Response<WireStream<U>>, Status> {
-    let items = match result {
-        Ok(items) => items,
-        Err(error) => {
-            let status = to_status(&error);
-            log.finish(status.code());
-            return Err(status);
-        }
-    };
-    let state = Some((items, log, convert));
-    let stream = stream::unfold(state, async |state| {
-        let (mut items, log, convert) = state?;
-        let item = match items.next().await {
-            None => {
-                log.finish(Code::Ok);
-                return None;
-            }
-            Some(item) => item.and_then(|item| convert(item).map_err(bad_answer)),
-        };
-        match item {
-            Ok(item) => Some((Ok(item), Some((items, log, convert)))),
-            Err(error) => {
-                let status = to_status(&error);
-                log.finish(status.code());
-                Some((Err(status), None))
-            }
-        }
-    });
-    Ok(Response::new(Box::pin(stream)))
-}
-
-fn notes(metadata: &MetadataMap) -> Result<NotesField, SessionsError> {
-    Ok(if metadata::switch(metadata, metadata::NOTES)? {
-        NotesField::Send
-    } else {
-        NotesField::Omit
-    })
-}
-
-fn to_session(session: Session) -> Result<v1::Session, SessionsError> {
-    session.try_into().map_err(bad_answer)
-}
-
-/// The session that a resume ends with.
-async fn last_session(mut updates: ExecStream) -> Result<Session, SessionsError> {
-    let mut last = None;
-    while let Some(update) = updates.next().await {
-        if let ExecUpdate::Session(session) = update? {
-            last = Some(*session);
-        }
-    }
-    last.ok_or_else(|| SessionsError::new(Condition::Internal, "resume ended without its session"))
+    response
 }
 
 #[tonic::async_trait]
@@ -173,8 +84,8 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::CreateSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::CREATE_SESSION, RpcKind::Unary, "");
+        let Call { metadata, caller, log, body } =
+            take(request, method::CREATE_SESSION, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[IDEMPOTENCY_KEY])?;
             let mut request = CreateRequest::from(body);
@@ -188,37 +99,47 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::GET_SESSION, RpcKind::Unary, &body.uid);
+        let Call { metadata, caller, log, body } =
+            take(request, method::GET_SESSION, RpcKind::Unary, |body| &body.uid);
         let work = async {
             metadata::only(&metadata, &[])?;
             let uid = session_uid("uid", &body.uid).map_err(bad_request)?;
-            to_session(self.0.sessions.get(&caller, &uid).await?)
+            let session = self.0.sessions.get(&caller, &uid).await?;
+            let fault = session.fault.clone();
+            Ok((to_session(session)?, fault))
         };
-        answer(log, work.await)
+        let (session, fault) = match work.await {
+            Ok((session, fault)) => (Ok(session), fault),
+            Err(error) => (Err(error), None),
+        };
+        Ok(with_fault(answer(log, session)?, fault.as_deref()))
     }
 
     async fn list_sessions(
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::LIST_SESSIONS, RpcKind::Unary, "");
+        let Call { metadata, caller, mut log, body } =
+            take(request, method::LIST_SESSIONS, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;
             let page = self.0.sessions.list(&caller, body.into()).await?;
-            page.try_into().map_err(bad_answer)
+            let returned = count(page.sessions.len());
+            Ok((page.try_into().map_err(unsendable)?, returned))
         };
-        answer(log, work.await)
+        let page = work.await.map(|(page, returned)| {
+            log.counts.sessions_returned = returned;
+            page
+        });
+        answer(log, page)
     }
 
     async fn delete_session(
         &self,
         request: Request<v1::DeleteSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) =
-            self.0.begin(&metadata, method::DELETE_SESSION, RpcKind::Unary, &body.uid);
+        let Call { metadata, caller, log, body } =
+            take(request, method::DELETE_SESSION, RpcKind::Unary, |body| &body.uid);
         let work = async {
             metadata::only(&metadata, &[])?;
             let uid = session_uid("uid", &body.uid).map_err(bad_request)?;
@@ -233,26 +154,32 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::ExecRequest>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::EXEC, RpcKind::Stream, &body.session);
+        let Call { metadata, caller, mut log, body } =
+            take(request, method::EXEC, RpcKind::Stream, |body| &body.session);
+        log.counts = Counts {
+            input_count: count(body.inputs.len()),
+            cas_requested: Some(body.expected_last_seq.is_some()),
+            deltas_sent: Some(0),
+            ..Counts::of_records()
+        };
         let work = async {
             metadata::only(
                 &metadata,
                 &[EXECUTION_ID, IDEMPOTENCY_KEY, ON_DISCONNECT, APPROVAL_TTL],
             )?;
-            let notes = notes(&metadata)?;
+            let sending = Sending::asked(&metadata)?;
             let mut request = ExecRequest::try_from(body).map_err(bad_request)?;
             request.execution_id = metadata::execution_id(&metadata)?;
             request.idempotency_key = metadata::idempotency_key(&metadata)?;
             request.on_disconnect = metadata::on_disconnect(&metadata)?;
             request.approval_ttl = metadata::approval_ttl(&metadata)?;
-            Ok((notes, self.0.sessions.exec(&caller, request).await?))
+            Ok((sending, self.0.sessions.exec(&caller, request).await?))
         };
-        let (notes, updates) = match work.await {
-            Ok((notes, updates)) => (notes, Ok(updates)),
-            Err(error) => (NotesField::Omit, Err(error)),
-        };
-        answer_stream(log, updates, move |update| mainspring_wire::update_to_wire(update, notes))
+        let (sending, updates) = split(work.await);
+        let answer = answer_stream(log, updates, move |update, counts| {
+            to_update(update, sending.notes, counts)
+        })?;
+        Ok(beating(answer, sending.heartbeat))
     }
 
     type ReplayStream = WireStream<v1::LogRecord>;
@@ -261,35 +188,37 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::ReplayRequest>,
     ) -> Result<Response<Self::ReplayStream>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::REPLAY, RpcKind::Stream, &body.session);
+        let Call { metadata, caller, mut log, body } =
+            take(request, method::REPLAY, RpcKind::Stream, |body| &body.session);
+        log.counts = Counts::of_records();
         let work = async {
             metadata::only(&metadata, &[])?;
-            let notes = notes(&metadata)?;
+            let sending = Sending::asked(&metadata)?;
             let mut request = ReplayRequest::try_from(body).map_err(bad_request)?;
             request.verify = metadata::switch(&metadata, metadata::VERIFY)?;
-            Ok((notes, self.0.sessions.replay(&caller, request).await?))
+            Ok((sending, self.0.sessions.replay(&caller, request).await?))
         };
-        let (notes, records) = match work.await {
-            Ok((notes, records)) => (notes, Ok(records)),
-            Err(error) => (NotesField::Omit, Err(error)),
-        };
-        answer_stream(log, records, move |record| mainspring_wire::record_to_wire(record, notes))
+        let (sending, records) = split(work.await);
+        let answer = answer_stream(log, records, move |record, counts| {
+            counts.add_record();
+            mainspring_wire::record_to_wire(record, sending.notes).map_err(unsendable)
+        })?;
+        Ok(beating(answer, sending.heartbeat))
     }
 
     async fn approve(
         &self,
         request: Request<v1::ApproveRequest>,
     ) -> Result<Response<v1::ApproveResponse>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::APPROVE, RpcKind::Unary, &body.session);
+        let Call { metadata, caller, log, body } =
+            take(request, method::APPROVE, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[APPROVAL_DIGEST])?;
             let notes = notes(&metadata)?;
             let mut request = ApproveRequest::try_from(body).map_err(bad_request)?;
             request.digest = metadata::approval_digest(&metadata)?;
             let approved = self.0.sessions.approve(&caller, request).await?;
-            approved_to_wire(approved, notes).map_err(bad_answer)
+            approved_to_wire(approved, notes).map_err(unsendable)
         };
         answer(log, work.await)
     }
@@ -298,8 +227,8 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::CancelRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::CANCEL, RpcKind::Unary, &body.session);
+        let Call { metadata, caller, log, body } =
+            take(request, method::CANCEL, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
             let request = CancelRequest::try_from(body).map_err(bad_request)?;
@@ -312,8 +241,8 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::SuspendRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::SUSPEND, RpcKind::Unary, &body.session);
+        let Call { metadata, caller, log, body } =
+            take(request, method::SUSPEND, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
             let uid = session_uid("session", &body.session).map_err(bad_request)?;
@@ -326,8 +255,8 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::ResumeRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::RESUME, RpcKind::Unary, &body.session);
+        let Call { metadata, caller, log, body } =
+            take(request, method::RESUME, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[APPROVAL_TTL])?;
             let mut request = ResumeRequest::try_from(body).map_err(bad_request)?;
@@ -342,15 +271,18 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::ForkRequest>,
     ) -> Result<Response<v1::ForkResponse>, Status> {
-        let (metadata, _, body) = request.into_parts();
-        let (caller, log) = self.0.begin(&metadata, method::FORK, RpcKind::Unary, &body.session);
+        let Call { metadata, caller, mut log, body } =
+            take(request, method::FORK, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
             let request = ForkRequest::try_from(body).map_err(bad_request)?;
             let children = self.0.sessions.fork(&caller, request).await?;
             let children = children.into_iter().map(to_session).collect::<Result<_, _>>()?;
-            Ok(v1::ForkResponse { children })
+            Ok::<_, SessionsError>(v1::ForkResponse { children })
         };
-        answer(log, work.await)
+        let children = work.await;
+        log.counts.children_created =
+            children.as_ref().map_or(Some(0), |answer| count(answer.children.len()));
+        answer(log, children)
     }
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use mainspring_api::{Harness, Sessions};
-use mainspring_transport_grpc::{Listener, ServeError, ServeOptions, serve, serve_harness};
+use mainspring_api::{Harness, HarnessRegistry, Operations, Sessions};
+use mainspring_transport_grpc::{
+    Listener, ServeError, ServeOptions, serve, serve_harness, serve_operators,
+};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -67,6 +69,18 @@ impl Running {
         options: ServeOptions,
     ) -> Self {
         Self::start(over, |listener, shutdown| serve(sessions, listener, options, shutdown)).await
+    }
+
+    pub(crate) async fn operators(
+        over: Over,
+        registry: Arc<dyn HarnessRegistry>,
+        operations: Arc<dyn Operations>,
+        options: ServeOptions,
+    ) -> Self {
+        Self::start(over, |listener, shutdown| {
+            serve_operators(registry, operations, listener, options, shutdown)
+        })
+        .await
     }
 
     pub(crate) async fn harness(over: Over, harness: Arc<dyn Harness>) -> Self {

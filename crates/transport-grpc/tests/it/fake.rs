@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
     ApprovalRef, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, Classify as _,
     ComputeState, Condition, CreateRequest, DeletionState, Delta, DescribeReport, Event, EventBody,
     ExecRequest, ExecState, ExecStream, ExecUpdate, ExecutionId, Fence, FollowRequest,
-    FollowUpdate, ForkRequest, Hash, ListPage, ListRequest, LogRecord, Message, Outcome,
+    FollowUpdate, ForkRequest, Hash, LastError, ListPage, ListRequest, LogRecord, Message, Outcome,
     ReplayRequest, RequestId, ResolveRequest, ResumeRequest, Seq, Session, SessionUid, Sessions,
-    SessionsError, Timestamp, async_trait,
+    SessionsError, Standing, Timestamp, async_trait,
 };
 use tokio::sync::Notify;
 
@@ -72,9 +72,26 @@ pub(crate) fn delta(chunk: &str, done: bool) -> Delta {
     }
 }
 
+pub(crate) const FAULT: &str = "seq 3: 100 % \u{e9}\n";
+
+pub(crate) fn report(text: &str) -> DescribeReport {
+    DescribeReport {
+        session: Session { fault: Some(FAULT.to_owned()), ..session(text) },
+        standing: Standing::Damaged,
+        summary: "its journal is ill-formed".to_owned(),
+        execution_id: Some(ExecutionId::new("e").unwrap()),
+        holder: None,
+        running: None,
+        open_call: None,
+        last_error: Some(LastError { seq: Seq::new(2), code: 13, message: "m".to_owned() }),
+        next_commands: vec!["verify".to_owned()],
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     pub(crate) seen: Mutex<Vec<String>>,
+    pub(crate) callers: Mutex<Vec<Caller>>,
     /// Notified when a stream of a hanging turn is dropped.
     pub(crate) detached: Arc<Notify>,
 }
@@ -91,6 +108,7 @@ impl Fake {
     fn note(&self, caller: &Caller, request: impl std::fmt::Debug) {
         let line = format!("{} {} {request:?}", caller.method, caller.request_id.as_str());
         self.seen.lock().unwrap().push(line);
+        self.callers.lock().unwrap().push(caller.clone());
     }
 
     pub(crate) fn last(&self) -> String {
@@ -130,7 +148,8 @@ impl Sessions for Fake {
             let error = SessionsError::new(Condition::SessionNotFound, "no such session");
             return Err(error.on(uid));
         }
-        Ok(session(uid.as_str()))
+        let fault = (uid.as_str() == "faulty").then(|| FAULT.to_owned());
+        Ok(Session { fault, ..session(uid.as_str()) })
     }
 
     async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage, SessionsError> {
@@ -141,8 +160,14 @@ impl Sessions for Fake {
         })
     }
 
-    async fn describe(&self, _: &Caller, _: &SessionUid) -> Result<DescribeReport, SessionsError> {
-        unreachable!("has no method")
+    async fn describe(
+        &self,
+        caller: &Caller,
+        uid: &SessionUid,
+    ) -> Result<DescribeReport, SessionsError> {
+        self.note(caller, uid);
+        fail_as_named(uid.as_str())?;
+        Ok(report(uid.as_str()))
     }
 
     async fn exec(
@@ -162,7 +187,6 @@ impl Sessions for Fake {
                     drop(detach);
                     None
                 });
-                use futures_util::StreamExt as _;
                 return Ok(Box::pin(stream::iter(updates).chain(never)));
             }
             _ => {
@@ -184,6 +208,9 @@ impl Sessions for Fake {
         self.note(caller, &request);
         let record = || Ok(ExecUpdate::Record(Box::new(record(1, "x"))));
         let done = |text: &str| Ok(ExecUpdate::Session(Box::new(session(text))));
+        if request.session.as_str() == "hang" {
+            return Ok(Box::pin(stream::iter([record()]).chain(stream::pending())));
+        }
         let updates = match request.session.as_str() {
             "broken" => vec![record()],
             "fails" => {
@@ -196,10 +223,24 @@ impl Sessions for Fake {
 
     async fn follow(
         &self,
-        _: &Caller,
-        _: FollowRequest,
+        caller: &Caller,
+        request: FollowRequest,
     ) -> Result<BoxStream<'static, Result<FollowUpdate, SessionsError>>, SessionsError> {
-        unreachable!("has no method")
+        self.note(caller, &request);
+        fail_as_named(request.session.as_str())?;
+        let updates = stream::iter([
+            Ok(FollowUpdate::Record(Box::new(record(5, "a")))),
+            Ok(FollowUpdate::Delta(delta("he", false))),
+            Ok(FollowUpdate::DeltaGap),
+            Ok(FollowUpdate::Heartbeat),
+        ]);
+        Ok(match request.session.as_str() {
+            "hang" => Box::pin(updates.chain(stream::pending())),
+            _ => {
+                let end = SessionsError::new(Condition::Unauthenticated, "the token expired");
+                Box::pin(updates.chain(stream::iter([Err(end)])))
+            }
+        })
     }
 
     async fn replay(
@@ -209,6 +250,9 @@ impl Sessions for Fake {
     ) -> Result<BoxStream<'static, Result<LogRecord, SessionsError>>, SessionsError> {
         self.note(caller, &request);
         let mut records = vec![Ok(record(1, "a")), Ok(record(2, "b"))];
+        if request.session.as_str() == "hang" {
+            return Ok(Box::pin(stream::iter(records).chain(stream::pending())));
+        }
         if request.verify {
             records
                 .push(Err(SessionsError::new(Condition::JournalTampered, "seq 3 does not hold")));

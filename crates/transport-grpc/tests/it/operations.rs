@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use mainspring_api::{
-    Classify as _, Condition, ExecutionId, JsonObject, Outcome, Resolution, ResolveRequest,
-    Sessions, ToolResult,
+    Classify as _, Condition, ExecUpdate, ExecutionId, FollowRequest, FollowUpdate, JsonObject,
+    Outcome, Resolution, ResolveRequest, ResumeRequest, Seq, Sessions, ToolResult,
 };
 use mainspring_transport_grpc::{LinkOptions, RemoteSessions, SessionsServer};
 use mainspring_wire::operations_v1 as wire;
@@ -15,7 +16,7 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request};
 
 use crate::address_book::{BOTH, Over, Running};
-use crate::fake::{Fake, assert_condition, caller, session, uid};
+use crate::fake::{Fake, assert_condition, caller, delta, record, report, session, uid};
 
 async fn connected(over: Over) -> (Running, Arc<Fake>, RemoteSessions) {
     let fake = Arc::new(Fake::default());
@@ -116,6 +117,56 @@ async fn malformed_requests_name_the_field() {
 }
 
 #[tokio::test]
+async fn a_description_arrives_whole() {
+    for over in BOTH {
+        let (running, fake, remote) = connected(over).await;
+        let described = remote.describe(&caller(), &uid("sess-4")).await.unwrap();
+        assert_eq!(described, report("sess-4"));
+        assert!(fake.last().starts_with("/mainspring.v1.Operations/Describe request-1 "));
+        let error = remote.describe(&caller(), &uid("session_not_found")).await.unwrap_err();
+        assert_condition(&error, Condition::SessionNotFound);
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_update_of_a_followed_session_arrives_and_then_the_error() {
+    for over in BOTH {
+        let (running, fake, remote) = connected(over).await;
+        let request = FollowRequest { session: uid("sess-4"), after_seq: Seq::new(4) };
+        let updates = remote.follow(&caller(), request.clone()).await.unwrap();
+        let updates: Vec<_> = updates.collect().await;
+        assert!(matches!(&updates[0], Ok(FollowUpdate::Record(r)) if **r == record(5, "a")));
+        assert!(matches!(&updates[1], Ok(FollowUpdate::Delta(d)) if *d == delta("he", false)));
+        assert!(matches!(&updates[2], Ok(FollowUpdate::DeltaGap)));
+        assert!(matches!(&updates[3], Ok(FollowUpdate::Heartbeat)));
+        assert_condition(updates[4].as_ref().unwrap_err(), Condition::Unauthenticated);
+        assert_eq!(updates.len(), 5);
+        assert_eq!(fake.last(), format!("/mainspring.v1.Operations/Follow request-1 {request:?}"));
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_resume_streams_what_it_records() {
+    let (running, fake, remote) = connected(Over::Tcp).await;
+    let resume = async |text: &str| -> Vec<_> {
+        let request = ResumeRequest { session: uid(text), approval_ttl: None };
+        remote.resume(&caller(), request).await.unwrap().collect().await
+    };
+    let updates = resume("sess-5").await;
+    assert!(matches!(&updates[0], Ok(ExecUpdate::Session(s)) if s.uid == uid("early")));
+    assert!(matches!(&updates[1], Ok(ExecUpdate::Record(r)) if **r == record(1, "x")));
+    assert!(matches!(&updates[2], Ok(ExecUpdate::Session(s)) if s.uid == uid("sess-5")));
+    assert_eq!(updates.len(), 3);
+    assert!(fake.last().starts_with("/mainspring.v1.Operations/Resume request-1 "));
+    let updates = resume("fails").await;
+    assert!(matches!(&updates[0], Ok(ExecUpdate::Record(_))));
+    assert_condition(updates[1].as_ref().unwrap_err(), Condition::HarnessMismatch);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_host_of_the_plain_contract_is_named_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -130,4 +181,18 @@ async fn a_host_of_the_plain_contract_is_named_as_such() {
     assert_condition(&error, Condition::Unimplemented);
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert!(error.to_string().starts_with("resolve needs mainspring.v1.Operations"), "{error}");
+    let error = remote.describe(&caller(), &uid("s")).await.unwrap_err();
+    assert_condition(&error, Condition::Unimplemented);
+    assert!(error.to_string().starts_with("describe needs mainspring.v1.Operations"), "{error}");
+    let follow = FollowRequest { session: uid("s"), after_seq: Seq::ZERO };
+    let Err(error) = remote.follow(&caller(), follow).await else {
+        panic!("must be refused");
+    };
+    assert_condition(&error, Condition::Unimplemented);
+    assert!(error.to_string().starts_with("follow needs mainspring.v1.Operations"), "{error}");
+
+    // The contract has a resume of its own, which says less.
+    let resume = ResumeRequest { session: uid("s"), approval_ttl: None };
+    let updates: Vec<_> = remote.resume(&caller(), resume).await.unwrap().collect().await;
+    assert!(matches!(&updates[..], [Ok(ExecUpdate::Session(s))] if s.uid == uid("s")));
 }

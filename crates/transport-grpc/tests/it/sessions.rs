@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use mainspring_api::{
     ApprovalRef, ApproveRequest, CancelReason, CancelRequest, Classify as _, Condition,
-    CreateRequest, ErrorKind, ExecRequest, ExecUpdate, ExecutionId, FollowRequest, ForkRequest,
-    IdentityRef, ListRequest, Message, OnDisconnect, Outcome, ReplayRequest, ResumeRequest, Seq,
-    Sessions, SessionsError,
+    CreateRequest, ErrorKind, ExecRequest, ExecUpdate, ExecutionId, ForkRequest, IdentityRef,
+    ListRequest, Message, OnDisconnect, Outcome, ReplayRequest, ResumeRequest, Sessions,
 };
 use mainspring_transport_grpc::{LinkOptions, RemoteSessions};
 use mainspring_wire::v1;
@@ -17,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 
 use crate::address_book::{BOTH, Over, Running};
-use crate::fake::{Fake, assert_condition, caller, delta, record, session, uid};
+use crate::fake::{FAULT, Fake, assert_condition, caller, delta, record, session, uid};
 
 async fn connected(over: Over) -> (Running, Arc<Fake>, RemoteSessions) {
     let fake = Arc::new(Fake::default());
@@ -160,19 +159,30 @@ async fn errors_keep_condition_outcome_and_session() {
 }
 
 #[tokio::test]
-async fn resume_is_the_session_at_the_end_or_the_error() {
-    let (_running, _, remote) = connected(Over::Tcp).await;
-    let resume = async |text: &str| -> Result<Vec<ExecUpdate>, SessionsError> {
-        let request = ResumeRequest { session: uid(text), approval_ttl: None };
-        let updates = remote.resume(&caller(), request).await?;
-        Ok(updates.map(Result::unwrap).collect().await)
+async fn the_plain_resume_is_the_session_at_the_end_or_the_error() {
+    let (running, fake, _) = connected(Over::Tcp).await;
+    let client = raw(&running).await;
+    let resume = async |text: &str| {
+        let request = v1::ResumeRequest { session: text.to_owned(), ..Default::default() };
+        client.clone().resume(request).await
     };
-    let updates = resume("sess-5").await.unwrap();
-    assert!(matches!(&updates[..], [ExecUpdate::Session(s)] if s.uid == uid("sess-5")));
-    let error = resume("fails").await.unwrap_err();
-    assert_condition(&error, Condition::HarnessMismatch);
-    let error = resume("broken").await.unwrap_err();
-    assert_condition(&error, Condition::Internal);
+    let session = resume("sess-5").await.unwrap().into_inner();
+    assert_eq!(session.metadata.unwrap().uid, "sess-5");
+    saw(&fake, &["/agentsessions.v1.Sessions/Resume "]);
+    assert_eq!(resume("fails").await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(resume("broken").await.unwrap_err().code(), Code::Internal);
+}
+
+#[tokio::test]
+async fn a_fault_of_the_session_comes_with_it() {
+    let (running, _, remote) = connected(Over::Tcp).await;
+    let got = remote.get(&caller(), &uid("faulty")).await.unwrap();
+    assert_eq!(got.fault.as_deref(), Some(FAULT));
+    assert_eq!(remote.get(&caller(), &uid("well")).await.unwrap().fault, None);
+    let request = v1::GetSessionRequest { uid: "faulty".to_owned() };
+    let answer = raw(&running).await.get_session(request).await.unwrap();
+    let sent = answer.metadata().get("x-mainspring-fault").unwrap().to_str().unwrap();
+    assert_eq!(sent, "seq 3: 100 %25 %C3%A9%0A");
 }
 
 #[tokio::test]
@@ -196,18 +206,9 @@ async fn replay_verifies_when_asked_and_sends_notes_when_asked() {
 }
 
 #[tokio::test]
-async fn what_has_no_method_is_refused_by_name() {
+async fn what_the_service_does_not_build_is_refused_in_its_words() {
     let (_running, _, remote) = connected(Over::Tcp).await;
     let caller = caller();
-    let described = remote.describe(&caller, &uid("s")).await.unwrap_err();
-    let follow = FollowRequest { session: uid("s"), after_seq: Seq::ZERO };
-    let Err(followed) = remote.follow(&caller, follow).await else {
-        panic!("must be refused");
-    };
-    for (error, name) in [(described, "describe"), (followed, "follow")] {
-        assert_condition(&error, Condition::Unimplemented);
-        assert!(error.to_string().starts_with(name), "{error}");
-    }
     let error = remote.delete(&caller, &uid("s")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let cancel = CancelRequest {
@@ -217,6 +218,7 @@ async fn what_has_no_method_is_refused_by_name() {
     };
     let error = remote.cancel(&caller, cancel).await.unwrap_err();
     assert_condition(&error, Condition::Unimplemented);
+    assert_eq!(error.to_string(), "not yet");
 }
 
 #[tokio::test]
@@ -262,7 +264,7 @@ async fn how_long_an_approval_may_wait_is_whole_seconds_rounded_up() {
         saw(&fake, &["Sessions/Exec", &format!("approval_ttl: {sent}")]);
         let resume = ResumeRequest { session: uid("sess-1"), approval_ttl: Some(asked) };
         drop(remote.resume(&caller(), resume).await.unwrap());
-        saw(&fake, &["Sessions/Resume", &format!("approval_ttl: {sent}")]);
+        saw(&fake, &["Operations/Resume", &format!("approval_ttl: {sent}")]);
     }
     let resume = ResumeRequest { session: uid("sess-1"), approval_ttl: None };
     drop(remote.resume(&caller(), resume).await.unwrap());
@@ -391,7 +393,7 @@ async fn nobody_there_is_unavailable_and_nothing_applied() {
     let address = format!("unix:{}", dir.path().join("none.sock").display());
     let error = RemoteSessions::connect(&address, &LinkOptions::default()).await.unwrap_err();
     assert_condition(&error, Condition::Unavailable);
-    let error = RemoteSessions::connect("https://h:1", &LinkOptions::default()).await.unwrap_err();
+    let error = RemoteSessions::connect("https://h", &LinkOptions::default()).await.unwrap_err();
     assert_condition(&error, Condition::InvalidArgument);
 
     let (running, _, remote) = connected(Over::Tcp).await;

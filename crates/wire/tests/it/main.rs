@@ -2,6 +2,7 @@
 
 mod events;
 mod extensions;
+mod operations;
 mod refusals;
 mod services;
 mod strategy;

@@ -22,7 +22,7 @@ fn map(key: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(key.to_owned(), "v".to_owned())])
 }
 
-fn session() -> Session {
+pub(crate) fn session() -> Session {
     Session {
         uid: SessionUid::new("sess-1").unwrap(),
         project: "p".to_owned(),
@@ -221,6 +221,27 @@ fn descriptors_survive_and_unknown_resumability_reads_as_replay() {
     assert_eq!(bare, Descriptor::default());
 }
 
+pub(crate) fn registration() -> HarnessRegistration {
+    HarnessRegistration {
+        name: "n".to_owned(),
+        uid: "harness-1".to_owned(),
+        create_time: Some(Timestamp { seconds: 1, nanos: 2 }),
+        spec: Some(HarnessSpec {
+            placement: None,
+            capabilities: Some(Capabilities::default()),
+            descriptor_id: "d".to_owned(),
+        }),
+        spec_digest: "sha256:x".to_owned(),
+        state: HarnessState::Retired,
+        source: HarnessSource::Registered,
+        retire_time: Some(Timestamp { seconds: 3, nanos: 4 }),
+        retire_reason: "r".to_owned(),
+        observed: Some(descriptor()),
+        observe_error: "o".to_owned(),
+        unservable_reason: "u".to_owned(),
+    }
+}
+
 #[test]
 fn registrations_survive() {
     for placement in [
@@ -228,24 +249,8 @@ fn registrations_survive() {
         Some(Placement::Remote { address: "h:1".to_owned() }),
         Some(Placement::Substrate { atespace: "a".to_owned(), template: "t".to_owned() }),
     ] {
-        let harness = HarnessRegistration {
-            name: "n".to_owned(),
-            uid: "harness-1".to_owned(),
-            create_time: Some(Timestamp { seconds: 1, nanos: 2 }),
-            spec: Some(HarnessSpec {
-                placement,
-                capabilities: Some(Capabilities::default()),
-                descriptor_id: "d".to_owned(),
-            }),
-            spec_digest: "sha256:x".to_owned(),
-            state: HarnessState::Retired,
-            source: HarnessSource::Registered,
-            retire_time: Some(Timestamp { seconds: 3, nanos: 4 }),
-            retire_reason: "r".to_owned(),
-            observed: Some(descriptor()),
-            observe_error: "o".to_owned(),
-            unservable_reason: "u".to_owned(),
-        };
+        let spec = HarnessSpec { placement, ..registration().spec.unwrap() };
+        let harness = HarnessRegistration { spec: Some(spec), ..registration() };
         let wire = registered_to_wire(harness.clone(), RegisterOutcome::Reactivated).unwrap();
         let read = registered_from_wire(wire).unwrap();
         assert_eq!(read, (harness, RegisterOutcome::Reactivated));

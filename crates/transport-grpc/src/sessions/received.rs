@@ -1,0 +1,162 @@
+//! What the clients share: how calls are made, and answers read.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use mainspring_api::{BoxStream, Caller, Condition, Outcome, Session, SessionsError};
+use mainspring_wire::{WireError, v1};
+use prost::Message;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::heartbeat::{self, Beats};
+use crate::metadata;
+use crate::status::{Effect, from_status};
+
+/// How requests are made: none is begun that could not be sent whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes_max: usize,
+}
+
+impl Outgoing {
+    pub(crate) fn request<T: Message>(
+        self,
+        message: T,
+        metadata: MetadataMap,
+    ) -> Result<Request<T>, SessionsError> {
+        // The library would find out when the call is under way, and then
+        // nobody knows what became of it.
+        if message.encoded_len() > self.bytes_max {
+            let max = self.bytes_max;
+            let text = format!("the message is larger than message_bytes_max, {max} bytes");
+            return Err(SessionsError::new(Condition::ValueTooLarge, text));
+        }
+        Ok(request(message, metadata))
+    }
+
+    pub(crate) fn call<T: Message>(
+        self,
+        caller: &Caller,
+        message: T,
+    ) -> Result<Request<T>, SessionsError> {
+        self.request(message, metadata::of_caller(caller))
+    }
+}
+
+/// A request whose messages are made later.
+pub(crate) fn request<T>(message: T, metadata: MetadataMap) -> Request<T> {
+    Request::from_parts(metadata, Default::default(), message)
+}
+
+pub(crate) fn bad_request(error: WireError) -> SessionsError {
+    SessionsError::new(Condition::InvalidArgument, error.to_string())
+}
+
+/// The peer did it, and its answer cannot be read.
+pub(crate) fn bad_answer(error: WireError) -> SessionsError {
+    SessionsError::new(Condition::Internal, format!("answer of the host: {error}"))
+}
+
+pub(crate) fn written(status: Status) -> SessionsError {
+    from_status(&status, Effect::Write)
+}
+
+pub(crate) fn read(status: Status) -> SessionsError {
+    from_status(&status, Effect::Read)
+}
+
+pub(crate) fn session(answer: Response<v1::Session>) -> Result<Session, SessionsError> {
+    answer.into_inner().try_into().map_err(|error| bad_answer(error).with_outcome(Outcome::Unknown))
+}
+
+/// Whether the host does not serve the service or the method. Our own hosts
+/// say more than the code when it is the service that refuses.
+pub(crate) fn is_not_served(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && status.details().is_empty()
+}
+
+/// The error of a call of `service`, which not every host serves.
+pub(crate) fn not_served(
+    operation: &str,
+    service: &str,
+    effect: Effect,
+) -> impl Fn(Status) -> SessionsError {
+    let text = format!("{operation} needs {service}, which this host does not serve");
+    move |status| {
+        if is_not_served(&status) {
+            return SessionsError::new(Condition::Unimplemented, text.clone());
+        }
+        from_status(&status, effect)
+    }
+}
+
+/// The messages of a stream, up to and with the first error.
+pub(crate) fn items<T, U>(
+    messages: Streaming<T>,
+    effect: Effect,
+) -> BoxStream<'static, Result<U, SessionsError>>
+where
+    T: Send + 'static,
+    U: TryFrom<T, Error = WireError> + Send + 'static,
+{
+    Box::pin(stream::unfold(Some(messages), move |messages| async move {
+        let mut messages: Streaming<T> = messages?;
+        let item = match messages.next().await? {
+            Ok(message) => U::try_from(message).map_err(bad_answer),
+            Err(status) => Err(from_status(&status, effect)),
+        };
+        let rest = item.is_ok().then_some(messages);
+        Some((item, rest))
+    }))
+}
+
+/// As [`items`], of a host that may have agreed to give signs of life: silence
+/// ends the stream then.
+pub(crate) fn live_items<T, U>(
+    answer: Response<Streaming<T>>,
+    effect: Effect,
+) -> BoxStream<'static, Result<U, SessionsError>>
+where
+    T: Beats + Send + 'static,
+    U: TryFrom<T, Error = WireError> + Send + 'static,
+{
+    let silence_max = heartbeat::silence_max(answer.metadata());
+    let messages = Some(answer.into_inner());
+    Box::pin(stream::unfold(messages, move |messages| async move {
+        let mut messages: Streaming<T> = messages?;
+        let item = loop {
+            match next(&mut messages, silence_max, effect).await {
+                Ok(None) => return None,
+                Ok(Some(message)) if message.is_heartbeat() => {}
+                Ok(Some(message)) => break U::try_from(message).map_err(bad_answer),
+                Err(error) => break Err(error),
+            }
+        };
+        let rest = item.is_ok().then_some(messages);
+        Some((item, rest))
+    }))
+}
+
+async fn next<T>(
+    messages: &mut Streaming<T>,
+    silence_max: Option<Duration>,
+    effect: Effect,
+) -> Result<Option<T>, SessionsError> {
+    let message = match silence_max {
+        None => messages.message().await,
+        Some(max) => match tokio::time::timeout(max, messages.message()).await {
+            Ok(message) => message,
+            Err(_) => {
+                let text = format!("no heartbeat for {} s", max.as_secs());
+                let outcome = match effect {
+                    Effect::Read => Outcome::NotApplied,
+                    Effect::Write => Outcome::Unknown,
+                };
+                let error = SessionsError::new(Condition::Unavailable, text);
+                return Err(error.with_outcome(outcome));
+            }
+        },
+    };
+    message.map_err(|status| from_status(&status, effect))
+}
