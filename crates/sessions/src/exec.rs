@@ -221,6 +221,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let running = self.running();
         let uid = lease.session().clone();
+        let shown = self.feeds.show(&uid, &feed);
         tokio::spawn(async move {
             let _running = running;
             let (parked, result) = match turn.await {
@@ -236,6 +237,7 @@ impl Inner {
             let waiting = row.as_ref().and_then(|row| row.as_ref().ok()).filter(|_| parked);
             let waiting = waiting.cloned();
             let (asked, failed) = (feed.has_recorded(), result.is_err());
+            drop(shown);
             // Free before the client learns of the end: its next call is not busy.
             drop(lease);
             report(&uid, &feed, result, row);

@@ -354,7 +354,7 @@ fn later(at: Timestamp, by: Duration) -> Timestamp {
 }
 
 /// From `now` to a later time; never nothing, so that a wait for it is one.
-fn between(now: Timestamp, at: Timestamp) -> Duration {
+pub(crate) fn between(now: Timestamp, at: Timestamp) -> Duration {
     let nanos = (i128::from(at.seconds) - i128::from(now.seconds)) * 1_000_000_000
         + i128::from(at.nanos)
         - i128::from(now.nanos);

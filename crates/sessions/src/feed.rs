@@ -6,8 +6,8 @@
 //! only deltas, which are not recorded, can be.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream;
 use mainspring_api::{
@@ -22,12 +22,13 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::service::log_failed;
 
 /// Updates that a watcher may lag behind before it reads from the log.
-const FEED_MAX: usize = 512;
+pub(crate) const FEED_MAX: usize = 512;
 
 #[derive(Debug, Clone)]
-enum Update {
+pub(crate) enum Update {
     Record(Arc<LogRecord>),
-    Delta(Delta),
+    /// A delta, and the position that it follows.
+    Delta(Delta, Seq),
     /// The turn is over at this position; a session to show last, or why it failed.
     Done(Seq, Result<Option<Box<Session>>, SessionsError>),
 }
@@ -39,13 +40,17 @@ pub(crate) struct Feed {
     start: Seq,
     /// The turn's last record so far.
     last: AtomicU64,
+    /// Whether deltas follow that record. Held while something is sent, so that
+    /// who joins knows what was sent before.
+    has_deltas: Mutex<bool>,
 }
 
 impl Feed {
     /// The feed of a turn that starts after `start`.
     pub(crate) fn new(start: Seq) -> Arc<Self> {
         let last = AtomicU64::new(start.get());
-        Arc::new(Self { updates: broadcast::Sender::new(FEED_MAX), start, last })
+        let (updates, has_deltas) = (broadcast::Sender::new(FEED_MAX), Mutex::new(false));
+        Arc::new(Self { updates, start, last, has_deltas })
     }
 
     /// Whether the turn has recorded anything.
@@ -56,6 +61,13 @@ impl Feed {
     /// The turn's last record so far, or the position before it.
     fn last(&self) -> Seq {
         Seq::new(self.last.load(Ordering::Acquire))
+    }
+
+    /// What is sent from now on, and the position after which deltas were sent
+    /// before, if any were.
+    pub(crate) fn join(&self) -> (broadcast::Receiver<Update>, Option<Seq>) {
+        let has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.updates.subscribe(), has_deltas.then(|| self.last()))
     }
 
     /// The turn is over. Comes after every record, so it is never dropped.
@@ -89,12 +101,16 @@ impl Feed {
 
 impl Observer for Feed {
     fn on_record(&self, record: &LogRecord) {
+        let mut has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        *has_deltas = false;
         self.last.store(record.seq.get(), Ordering::Release);
         let _ = self.updates.send(Update::Record(Arc::new(record.clone())));
     }
 
     fn on_delta(&self, delta: Delta) {
-        let _ = self.updates.send(Update::Delta(delta));
+        let mut has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        *has_deltas = true;
+        let _ = self.updates.send(Update::Delta(delta, self.last()));
     }
 }
 
@@ -160,8 +176,8 @@ impl Watcher {
                 self.ready.push_back(Ok(ExecUpdate::Record(Box::new((*record).clone()))));
             }
             Ok(Update::Record(record)) => self.behind = Some(record.seq),
-            Ok(Update::Delta(_)) if self.lagged => {}
-            Ok(Update::Delta(delta)) => self.ready.push_back(Ok(ExecUpdate::Delta(delta))),
+            Ok(Update::Delta(..)) if self.lagged => {}
+            Ok(Update::Delta(delta, _)) => self.ready.push_back(Ok(ExecUpdate::Delta(delta))),
             Ok(Update::Done(head, result)) => {
                 self.behind = Some(head);
                 self.finishing = Some(result);

@@ -21,6 +21,7 @@ mod convert;
 mod exec;
 mod expiry;
 mod feed;
+mod follow;
 mod fork;
 mod operations;
 mod replay;

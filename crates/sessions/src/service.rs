@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::convert;
 use crate::expiry::Expiry;
+use crate::follow::Feeds;
 
 /// How a service is set up.
 #[derive(Debug, Clone)]
@@ -54,8 +55,10 @@ pub(crate) struct Inner {
     pub(crate) options: ServiceOptions,
     pub(crate) guard: Guard,
     pub(crate) expiry: Arc<Expiry>,
+    /// What turns of this host send while they run.
+    pub(crate) feeds: Arc<Feeds>,
     journals: Mutex<HashMap<SessionUid, Journal>>,
-    draining: Signal<()>,
+    pub(crate) draining: Signal<()>,
     /// How many turns this host is running.
     turns: watch::Sender<usize>,
 }
@@ -72,6 +75,7 @@ impl Service {
                 options,
                 guard: Guard::default(),
                 expiry: Arc::default(),
+                feeds: Arc::default(),
                 journals: Mutex::default(),
                 draining: Signal::default(),
                 turns: watch::Sender::new(0),

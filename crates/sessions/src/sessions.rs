@@ -98,10 +98,10 @@ impl Sessions for Service {
 
     async fn follow(
         &self,
-        _caller: &Caller,
-        _request: FollowRequest,
+        caller: &Caller,
+        request: FollowRequest,
     ) -> Result<BoxStream<'static, Result<FollowUpdate, SessionsError>>, SessionsError> {
-        Err(unimplemented("follow"))
+        self.inner.follow(caller, request).await
     }
 
     async fn replay(

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    Address, AppendId, ApprovalPolicy, ApprovalRef, ApproveRequest, Approved, Caller, CancelReason,
-    CancelRequest, Clock, ComputeState, ComputeStatus, CreateRequest, Descriptor, EventBody,
-    EventSink, ExecRequest, ExecUpdate, Fence, Fidelity, Harness, HarnessError, InProcess,
-    Incarnation, LifecycleKind, LogRecord, Mediation, Message, OsEntropy, Outcome, RequestId,
-    ResultCode, ResumeRequest, Runtime, RuntimeCapabilities, RuntimeError, Seq, Session,
-    SessionHistory, SessionSpec, SessionUid, Sessions as _, SessionsError, Signal, SnapshotRef,
-    Start, Timestamp, ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope, async_trait,
+    Address, AppendId, ApprovalPolicy, ApprovalRef, ApproveRequest, Approved, Authorizer, Caller,
+    CancelReason, CancelRequest, Clock, ComputeState, ComputeStatus, CreateRequest, Descriptor,
+    EventBody, EventSink, ExecRequest, ExecUpdate, Fence, Fidelity, Harness, HarnessError,
+    InProcess, Incarnation, LifecycleKind, LogRecord, Mediation, Message, ModelProvider,
+    ModelRequest, OsEntropy, Outcome, RequestId, ResultCode, ResumeRequest, Runtime,
+    RuntimeCapabilities, RuntimeError, Seq, Session, SessionHistory, SessionSpec, SessionUid,
+    Sessions as _, SessionsError, Signal, SnapshotRef, Start, Timestamp, ToolCall, ToolError,
+    ToolExecutor, ToolResult, ToolScope, async_trait,
 };
 use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{
@@ -26,7 +27,7 @@ use mainspring_sessions::{Service, ServiceOptions};
 use tokio::time::Instant;
 
 /// Does the steps of its configuration: `gate ID`, `try ID`, `tool ID NAME`,
-/// `out TEXT`, `fail TEXT`.
+/// `out TEXT`, `ask`, `fail TEXT`.
 #[derive(Debug, Default)]
 struct Scripted;
 
@@ -42,6 +43,9 @@ impl Harness for Scripted {
             let words: Vec<&str> = step.split(' ').collect();
             match words[..] {
                 ["out", text] => sink.output(text.to_owned()).await?,
+                ["ask"] => {
+                    sink.model(ModelRequest::default()).await?;
+                }
                 ["gate", id] => {
                     let result = sink.tool_call(call(id, "deploy", Mediation::RequiresApproval));
                     let result = result.await?;
@@ -254,6 +258,8 @@ pub(crate) struct World {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) tools: Arc<Tools>,
     pub(crate) compute: Arc<Compute>,
+    pub(crate) model: Arc<dyn ModelProvider>,
+    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) policy: Option<Arc<dyn ApprovalPolicy>>,
     pub(crate) clock: Arc<PausedClock>,
@@ -265,6 +271,8 @@ impl World {
             log: Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap()),
             tools: Arc::default(),
             compute: Arc::default(),
+            model: Arc::new(EchoModel),
+            authorizer: None,
             ttl: None,
             policy: None,
             clock: Arc::new(PausedClock(Instant::now())),
@@ -283,7 +291,7 @@ impl World {
             name: name.to_owned(),
             runtime: Arc::clone(&self.compute) as _,
             connector: Arc::new(Connectors::in_process()),
-            model: Arc::new(EchoModel),
+            model: Arc::clone(&self.model),
             policy: None,
             tools: Some(Arc::clone(&self.tools) as _),
             approved_retry: ApprovedRetry::DeclaredOnly,
@@ -300,7 +308,7 @@ impl World {
             clock: Arc::clone(&self.clock) as _,
             entropy: Arc::new(OsEntropy),
             idle: IDLE,
-            authorizer: None,
+            authorizer: self.authorizer.clone(),
             approval_ttl: self.ttl,
             approval_policy: self.policy.clone(),
         })
@@ -341,7 +349,7 @@ impl World {
 
 pub(crate) const IDLE: Duration = Duration::from_secs(300);
 
-fn kind(record: &LogRecord) -> &'static str {
+pub(crate) fn kind(record: &LogRecord) -> &'static str {
     match &record.event.body {
         EventBody::ExecutionStart(_) => "ES",
         EventBody::Input(_) => "IN",
@@ -358,6 +366,7 @@ fn kind(record: &LogRecord) -> &'static str {
             LifecycleKind::Suspend => "SUSPEND",
             LifecycleKind::Resume => "RESUME",
             LifecycleKind::Fork => "FORK",
+            LifecycleKind::Delete => "DELETE",
             _ => "LC",
         },
         _ => "?",
