@@ -45,6 +45,6 @@ pub use recorded::EXPIRES_NOTE;
 pub use relayed::{Lag, RELAY_FLUSH_MAX, RELAY_QUEUE_MAX, Relayed, RelayedObserver};
 pub use replay::{OnOutput, Replayed, outputs};
 pub use resolve::{Resolving, resolve};
-pub use resume::Resumed;
+pub use resume::{Resumed, unknown_effect};
 pub use run::{EFFECT_GRACE, TurnStop};
 pub use writer::settle;

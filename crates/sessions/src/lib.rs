@@ -15,9 +15,11 @@
 //! [`ApprovalPolicy`]: mainspring_api::ApprovalPolicy
 
 mod access;
+mod advice;
 mod approvals;
 mod cancel;
 mod convert;
+mod describe;
 mod exec;
 mod expiry;
 mod feed;

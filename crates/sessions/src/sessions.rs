@@ -74,10 +74,10 @@ impl Sessions for Service {
 
     async fn describe(
         &self,
-        _caller: &Caller,
-        _session: &SessionUid,
+        caller: &Caller,
+        session: &SessionUid,
     ) -> Result<DescribeReport, SessionsError> {
-        Err(unimplemented("describe"))
+        self.inner.describe(caller, session).await
     }
 
     async fn exec(

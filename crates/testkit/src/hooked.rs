@@ -44,11 +44,17 @@ pub trait LogHook: fmt::Debug + Send + Sync + 'static {
         call: LogCall,
         run: impl Future<Output = Result<T, LogError>> + Send,
     ) -> impl Future<Output = Result<T, LogError>> + Send;
+
+    /// Says who is alive, in the place of the log inside.
+    fn liveness(&self) -> Option<&dyn Liveness> {
+        None
+    }
 }
 
 /// A log whose operations all pass through a hook.
 ///
-/// The optional parts of the log inside are handed out as they are.
+/// The optional parts of the log inside are handed out as they are, but for the
+/// liveness that the hook has.
 #[derive(Debug)]
 pub struct HookedLog<H> {
     inner: Arc<dyn EventLog>,
@@ -204,7 +210,7 @@ impl<H: LogHook> EventLog for HookedLog<H> {
     }
 
     fn liveness(&self) -> Option<&dyn Liveness> {
-        self.inner.liveness()
+        self.hook.liveness().or_else(|| self.inner.liveness())
     }
 
     async fn annotate(

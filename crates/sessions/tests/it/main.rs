@@ -3,6 +3,7 @@
 mod approvals;
 mod cancel;
 mod deciding;
+mod describe;
 mod follow;
 mod stopping;
 mod support;
