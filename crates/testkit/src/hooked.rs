@@ -9,8 +9,8 @@ use mainspring_api::{
 };
 use mainspring_eventlog::{
     Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Liveness,
-    LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, StoredRecord,
-    Verified,
+    LogError, Mark, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow,
+    StoredRecord, Verified,
 };
 
 /// An operation of a log that can fail.
@@ -96,6 +96,15 @@ impl<H: LogHook> EventLog for HookedLog<H> {
 
     async fn list(&self, query: ListQuery, level: Level) -> Result<Page, LogError> {
         self.hook.around(LogCall::Read, self.inner.list(query, level)).await
+    }
+
+    async fn marked(
+        &self,
+        mark: Mark,
+        after: Option<&SessionUid>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, LogError> {
+        self.hook.around(LogCall::Read, self.inner.marked(mark, after, limit)).await
     }
 
     async fn update(
