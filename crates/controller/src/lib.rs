@@ -12,6 +12,7 @@
 mod approval;
 mod cancel;
 mod controller;
+mod delete;
 mod error;
 mod execution;
 mod fork;
@@ -34,6 +35,7 @@ mod writer;
 pub use approval::{Approval, ApprovalState, EXPIRY_PRINCIPAL, approve, inspect_approval};
 pub use cancel::{Cancellation, cancel};
 pub use controller::{ApprovedRetry, Controller, Executed, Expected, Options, Turn};
+pub use delete::{Deletion, delete};
 pub use error::ControllerError;
 pub use execution::resume_invocation;
 pub use fork::{fork, fork_marker};

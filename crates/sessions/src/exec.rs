@@ -58,7 +58,7 @@ impl Inner {
         // Read again under the lease: another turn may just have ended.
         let row = self.find_active(&uid).await?;
         let expected = expected_head(request.expected_last_seq, row.view.head)?;
-        let approval_ttl = self.approval_ttl(&row, request.approval_ttl).await;
+        let approval_ttl = self.approval_ttl(request.approval_ttl);
         let (stream, call, feed) = self.watch(row, deadline, approval_ttl, true);
         match expected {
             // From here on it is this head, not only its position.
@@ -109,7 +109,7 @@ impl Inner {
         }
         let placer = self.recorded(&row)?;
         let execution = row.view.pending().map(|turn| turn.id.clone());
-        let approval_ttl = self.approval_ttl(&row, approval_ttl).await;
+        let approval_ttl = self.approval_ttl(approval_ttl);
         let (stream, call, feed) = self.watch(row, deadline, approval_ttl, show_first);
         lease.drives(execution, call.stop.clone());
         let held = Arc::clone(&lease);

@@ -9,16 +9,17 @@
 //! decides is a person, through `approve`; the host's [`ApprovalPolicy`], if it
 //! has one; or the time, where a request may expire.
 //!
-//! What this version does not do yet (describe, follow, delete, and repeatable
-//! calls) is refused by name.
+//! What this version does not do yet (repeatable calls) is refused by name.
 //!
 //! [`ApprovalPolicy`]: mainspring_api::ApprovalPolicy
 
 mod access;
+mod adopt;
 mod advice;
 mod approvals;
 mod cancel;
 mod convert;
+mod delete;
 mod describe;
 mod exec;
 mod expiry;
@@ -26,8 +27,10 @@ mod feed;
 mod follow;
 mod fork;
 mod operations;
+mod reclaim;
 mod replay;
 mod service;
 mod sessions;
 
+pub use reclaim::Reclaim;
 pub use service::{Service, ServiceOptions};

@@ -7,7 +7,7 @@ use futures_util::stream;
 use mainspring_api::{BoxStream, LogRecord, ReplayRequest, Seq, SessionUid, SessionsError};
 use mainspring_eventlog::{EventLog, Level, LogError, ReadLimit, StoredRecord};
 
-use crate::service::{Inner, invalid, log_failed};
+use crate::service::{Inner, deleted, invalid, log_failed};
 
 impl Inner {
     pub(crate) async fn replay(
@@ -19,6 +19,9 @@ impl Inner {
         }
         let uid = request.session;
         let row = self.find(&uid).await?;
+        if row.purged {
+            return Err(deleted(&uid));
+        }
         if request.verify {
             let opened = self.unverified(&uid).open().await;
             opened.map_err(|error| SessionsError::because(Arc::new(error)).on(&uid))?;

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::convert;
 use crate::expiry::Expiry;
 use crate::follow::Feeds;
+use crate::reclaim::Reclaim;
 
 /// How a service is set up.
 #[derive(Debug, Clone)]
@@ -42,6 +43,8 @@ pub struct ServiceOptions {
     /// Is asked about requests for approval before a person is; `None` leaves
     /// them all to people.
     pub approval_policy: Option<Arc<dyn ApprovalPolicy>>,
+    /// When deleted sessions are purged; `None` keeps them.
+    pub reclaim: Option<Reclaim>,
 }
 
 /// The Sessions service. Clones share everything.

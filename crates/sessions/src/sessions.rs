@@ -154,9 +154,9 @@ impl Sessions for Service {
 
     async fn delete(
         &self,
-        _caller: &Caller,
-        _session: &SessionUid,
+        caller: &Caller,
+        session: &SessionUid,
     ) -> Result<Session, SessionsError> {
-        Err(unimplemented("delete"))
+        self.inner.delete(caller, session).await
     }
 }

@@ -45,6 +45,11 @@ pub trait LogHook: fmt::Debug + Send + Sync + 'static {
         run: impl Future<Output = Result<T, LogError>> + Send,
     ) -> impl Future<Output = Result<T, LogError>> + Send;
 
+    /// The purge of the log inside, or none.
+    fn purge<'a>(&'a self, log: &'a dyn EventLog) -> Option<&'a dyn Purge> {
+        log.purge()
+    }
+
     /// Says who is alive, in the place of the log inside.
     fn liveness(&self) -> Option<&dyn Liveness> {
         None
@@ -53,8 +58,8 @@ pub trait LogHook: fmt::Debug + Send + Sync + 'static {
 
 /// A log whose operations all pass through a hook.
 ///
-/// The optional parts of the log inside are handed out as they are, but for the
-/// liveness that the hook has.
+/// The optional parts of the log inside are handed out as they are, but for
+/// those that the hook has a say in.
 #[derive(Debug)]
 pub struct HookedLog<H> {
     inner: Arc<dyn EventLog>,
@@ -215,7 +220,7 @@ impl<H: LogHook> EventLog for HookedLog<H> {
     }
 
     fn purge(&self) -> Option<&dyn Purge> {
-        self.inner.purge()
+        self.hook.purge(&*self.inner)
     }
 
     fn liveness(&self) -> Option<&dyn Liveness> {

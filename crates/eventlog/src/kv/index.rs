@@ -31,7 +31,8 @@ impl Indexed {
             owned: row.session.owner.is_some(),
             open: is_open(state),
             awaiting: state == ExecState::Awaiting && is_active,
-            deleted: !is_active && !row.purged,
+            // Until its records are gone, which the row does not say.
+            deleted: !is_active,
         }
     }
 

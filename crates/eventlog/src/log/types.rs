@@ -210,7 +210,7 @@ pub struct ListQuery {
 pub enum Mark {
     /// Its latest turn waits for a decision, and it is not deleted.
     Awaiting,
-    /// It is to be deleted, and its records are still there.
+    /// It is to be deleted, and not purged to the end.
     Deleted,
 }
 

@@ -3,7 +3,9 @@
 mod approvals;
 mod cancel;
 mod deciding;
+mod deleting;
 mod describe;
+mod finding;
 mod follow;
 mod stopping;
 mod support;

@@ -23,7 +23,7 @@ use mainspring_eventlog::{
 };
 use mainspring_harness::EchoModel;
 use mainspring_placement::{Connectors, Harnesses, Placer, PlacerOptions};
-use mainspring_sessions::{Service, ServiceOptions};
+use mainspring_sessions::{Reclaim, Service, ServiceOptions};
 use tokio::time::Instant;
 
 /// Does the steps of its configuration: `gate ID`, `try ID`, `tool ID NAME`,
@@ -261,6 +261,7 @@ pub(crate) struct World {
     pub(crate) model: Arc<dyn ModelProvider>,
     pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
     pub(crate) ttl: Option<Duration>,
+    pub(crate) reclaim: Option<Reclaim>,
     pub(crate) policy: Option<Arc<dyn ApprovalPolicy>>,
     pub(crate) clock: Arc<PausedClock>,
 }
@@ -274,6 +275,7 @@ impl World {
             model: Arc::new(EchoModel),
             authorizer: None,
             ttl: None,
+            reclaim: None,
             policy: None,
             clock: Arc::new(PausedClock(Instant::now())),
         }
@@ -311,6 +313,7 @@ impl World {
             authorizer: self.authorizer.clone(),
             approval_ttl: self.ttl,
             approval_policy: self.policy.clone(),
+            reclaim: self.reclaim,
         })
     }
 
