@@ -1,10 +1,10 @@
 //! Stores of older versions are migrated, and a copy is kept.
 
 use futures_util::stream;
-use mainspring_api::{Head, Seq};
+use mainspring_api::{EndState, ExecState, Head, Owner, Seq};
 use mainspring_eventlog::{
-    Engine, EventLog, ImportRecord, ImportRow, Keep, KvOptions, KvStore, Level, LogError,
-    NewSession, SCHEMA_VERSION, Space,
+    Engine, EventLog, ImportRecord, ImportRow, Keep, KvOptions, KvStore, Level, ListQuery,
+    LogError, Mark, NewSession, SCHEMA_VERSION, Space,
 };
 use mainspring_testkit::{SharedMemory, append, fold_all, read_all, sample, verify_all};
 
@@ -50,6 +50,19 @@ fn meta(engine: &SharedMemory, key: &[u8]) -> Option<Vec<u8>> {
         })
         .unwrap();
     found
+}
+
+fn space(engine: &SharedMemory, space: Space) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    engine
+        .read(&mut |kv| {
+            kv.scan(space, &[], &[0xff], &mut |key, _| {
+                keys.push(key.to_vec());
+                std::ops::ControlFlow::Continue(())
+            })
+        })
+        .unwrap();
+    keys
 }
 
 const SESSIONS: [&str; 7] = ["a", "b", "child1", "child2", "grandchild", "imported", "of-import"];
@@ -114,6 +127,54 @@ async fn a_migrated_store_goes_on() {
     let items = records.iter().cloned().map(|record| Ok(ImportRecord::Record(record)));
     let items = Box::pin(stream::iter(items.collect::<Vec<_>>()));
     log.import(sample::id(42), row("never"), items).await.unwrap();
+}
+
+/// What version 3 looks up is found in a store of before.
+#[tokio::test]
+async fn a_store_of_schema_2_lists_what_it_did_not_index() {
+    let engine = SharedMemory::default();
+    let log = open(&engine);
+    let owner = Owner { issuer: "i".to_owned(), subject: "s".to_owned() };
+    for name in ["idle", "owned", "running", "deleted"] {
+        let mut session = NewSession::bare(sample::session(name), "default");
+        session.owner = (name == "owned").then(|| owner.clone());
+        log.create(sample::fresh_id(), session).await.unwrap();
+    }
+    let start = sample::records([sample::start(&sample::execution(1), 0)]);
+    append(&log, &sample::session("running"), start).await.unwrap();
+    let deletion = sample::records([sample::deletion()]);
+    append(&log, &sample::session("deleted"), deletion).await.unwrap();
+    drop(log);
+    let index = space(&engine, Space::Index);
+    assert_eq!(index.len(), 3);
+    engine
+        .write(&mut |kv| {
+            for key in &index {
+                kv.delete(Space::Index, key)?;
+            }
+            kv.put(Space::Meta, b"schema", b"2")?;
+            // A damaged row is left as it is.
+            kv.put(Space::Rows, b"damaged", b"{}")?;
+            Ok(Keep::Yes)
+        })
+        .unwrap();
+    let log = open(&engine);
+    assert_eq!(space(&engine, Space::Index), index);
+    let listed = async |query: ListQuery| {
+        let query = ListQuery { project: "default".to_owned(), page_size: 10, ..query };
+        let page = log.list(query, Level::Strict).await.unwrap();
+        page.rows.into_iter().map(|row| row.session.uid).collect::<Vec<_>>()
+    };
+    let of = ListQuery { owner: Some(owner), ..ListQuery::default() };
+    assert_eq!(listed(of).await, [sample::session("owned")]);
+    let running = ListQuery { states: vec![ExecState::Running], ..ListQuery::default() };
+    assert_eq!(listed(running).await, [sample::session("running")]);
+    let deleted = log.marked(Mark::Deleted, None, 10).await.unwrap();
+    assert_eq!(deleted[0].session.uid, sample::session("deleted"));
+    // From here on they move.
+    let end = sample::records([sample::end(&sample::execution(1), EndState::Completed)]);
+    append(&log, &sample::session("running"), end).await.unwrap();
+    assert_eq!(space(&engine, Space::Index).len(), 2);
 }
 
 /// What forks show is found by the purge of a session that was forked before.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use mainspring_api::{ApprovalRef, Bytes, Descriptor, EventBody, Harness, Seq, Start, ToolCall};
+use mainspring_api::{
+    ApprovalRef, Bytes, Descriptor, EventBody, Harness, Seq, Start, ToolCall, ToolExecutor,
+};
 use mainspring_eventlog::{ExecutionView, GateView, SessionRow};
 use tokio::time::Instant;
 
@@ -10,6 +12,7 @@ use crate::approval::check_approvals;
 use crate::controller::{ApprovedRetry, Controller, is_stateless};
 use crate::error::ControllerError;
 use crate::execution::{self, check_evidence, check_inputs, refuse_inherited_intent};
+use crate::journal::Journal;
 use crate::legacy;
 use crate::machine::{Beyond, Facts, Machine};
 use crate::recorded::EffectNotes;
@@ -124,7 +127,7 @@ impl Controller {
         view: &ExecutionView,
     ) -> Result<(), ControllerError> {
         refuse_inherited_intent(&self.journal, view, row.view.last_fork).await?;
-        self.refuse_unknown(row, view).await
+        self.refuse_unknown(row).await
     }
 
     async fn prepare(
@@ -226,40 +229,12 @@ impl Controller {
     }
 
     /// Refuses a turn whose last tool call may have happened and may not be repeated.
-    async fn refuse_unknown(
-        &self,
-        row: &SessionRow,
-        view: &ExecutionView,
-    ) -> Result<(), ControllerError> {
-        let Some(executor) = &self.options.tools else { return Ok(()) };
-        let open = row.view.open_gate().map(|(_, gate)| gate);
-        let (seq, gated) = match (open, view.unanswered) {
-            (Some(gate), _) if matches!(gate.decision, Some((_, true))) => (gate.call, true),
-            (None, Some(seq)) => (seq, false),
-            _ => return Ok(()),
-        };
-        if gated && self.options.approved_retry == ApprovedRetry::Always {
-            return Ok(());
+    async fn refuse_unknown(&self, row: &SessionRow) -> Result<(), ControllerError> {
+        let (tools, retry) = (self.options.tools.as_deref(), self.options.approved_retry);
+        match unknown_effect(&self.journal, row, tools, retry).await? {
+            Some((seq, call)) => Err(ControllerError::UnansweredToolCall { seq, call_id: call.id }),
+            None => Ok(()),
         }
-        let (call, notes) = self.recorded_call(seq).await?;
-        if !is_unknown(&notes, !gated || notes.started) || is_repeatable(&**executor, &call.tool) {
-            return Ok(());
-        }
-        Err(ControllerError::UnansweredToolCall { seq, call_id: call.id })
-    }
-
-    async fn recorded_call(&self, seq: Seq) -> Result<(ToolCall, EffectNotes), ControllerError> {
-        let mut found = (ToolCall::default(), EffectNotes::default());
-        self.journal
-            .read_range(seq, seq, |stored| {
-                // One without a body is refused where it is compared.
-                if let EventBody::ToolCall(Some(call)) = stored.event()?.body {
-                    found = (call, EffectNotes::of(&stored.notes));
-                }
-                Ok(())
-            })
-            .await?;
-        Ok(found)
     }
 
     async fn prepare_legacy(
@@ -329,6 +304,50 @@ impl Controller {
         }
         Ok(())
     }
+}
+
+/// The tool call of the session's open turn that a resume with these means may
+/// not answer by itself: nobody knows what became of it. Reads one record.
+///
+/// # Errors
+/// The log's.
+pub async fn unknown_effect(
+    journal: &Journal,
+    row: &SessionRow,
+    tools: Option<&dyn ToolExecutor>,
+    retry: ApprovedRetry,
+) -> Result<Option<(Seq, ToolCall)>, ControllerError> {
+    let (Some(executor), Some(view)) = (tools, row.view.pending()) else { return Ok(None) };
+    let open = row.view.open_gate().map(|(_, gate)| gate);
+    let (seq, gated) = match (open, view.unanswered) {
+        (Some(gate), _) if matches!(gate.decision, Some((_, true))) => (gate.call, true),
+        (None, Some(seq)) => (seq, false),
+        _ => return Ok(None),
+    };
+    if gated && retry == ApprovedRetry::Always {
+        return Ok(None);
+    }
+    let (call, notes) = recorded_call(journal, seq).await?;
+    let is_settled =
+        !is_unknown(&notes, !gated || notes.started) || is_repeatable(executor, &call.tool);
+    Ok((!is_settled).then_some((seq, call)))
+}
+
+async fn recorded_call(
+    journal: &Journal,
+    seq: Seq,
+) -> Result<(ToolCall, EffectNotes), ControllerError> {
+    let mut found = (ToolCall::default(), EffectNotes::default());
+    journal
+        .read_range(seq, seq, |stored| {
+            // One without a body is refused where it is compared.
+            if let EventBody::ToolCall(Some(call)) = stored.event()?.body {
+                found = (call, EffectNotes::of(&stored.notes));
+            }
+            Ok(())
+        })
+        .await?;
+    Ok(found)
 }
 
 /// The gate that a turn waits for a decision on, if it does.

@@ -27,11 +27,14 @@ pub enum Space {
     Children,
     /// Small named rows, by kind and name.
     Named,
+    /// Sessions of an owner, those with an open turn, and those that the host
+    /// looks for in every project.
+    Index,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Meta,
         Self::Rows,
         Self::Records,
@@ -41,6 +44,7 @@ impl Space {
         Self::Staging,
         Self::Children,
         Self::Named,
+        Self::Index,
     ];
 
     /// Its stable name on disk.
@@ -56,6 +60,7 @@ impl Space {
             Self::Staging => "staging",
             Self::Children => "children",
             Self::Named => "named",
+            Self::Index => "index",
         }
     }
 }

@@ -48,8 +48,8 @@ pub use input_hash::{go_json_string, input_hash};
 pub use kv::{KvOptions, KvStore, SCHEMA_VERSION, SessionTotals, StoreStats};
 pub use log::{
     EventLog, FenceRow, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery,
-    Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, NewSession, Page, PageKey, Purge,
-    ROW_KEY_BYTES_MAX, ReadLimit, RowKey, RowPatch, SessionRow, Verified, mint_any,
+    Liveness, MARKED_MAX, Mark, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, NewSession, Page,
+    PageKey, Purge, ROW_KEY_BYTES_MAX, ReadLimit, RowKey, RowPatch, SessionRow, Verified, mint_any,
 };
 pub use memory::MemoryEngine;
 pub use recovering::{OpenProgress, Recovering};

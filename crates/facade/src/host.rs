@@ -217,6 +217,7 @@ impl HostBuilder {
             authorizer: self.authorizer.clone(),
             approval_ttl: self.approval_ttl,
             approval_policy: self.approval_policy.clone(),
+            reclaim: None,
         });
         Ok(Host { service, harnesses, runtimes })
     }

@@ -87,6 +87,17 @@ struct RunningTurn {
     stop: Signal<TurnStop>,
 }
 
+/// A lease that is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// What for.
+    pub operation: Operation,
+    /// Since when.
+    pub since: Timestamp,
+    /// The turn that it drives, once that is known.
+    pub execution: Option<ExecutionId>,
+}
+
 /// What became of the word that a turn is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
@@ -192,6 +203,17 @@ impl Guard {
     #[must_use]
     pub fn held_for(&self, session: &SessionUid) -> Option<Operation> {
         self.state().entries.get(session).map(|entry| entry.operation)
+    }
+
+    /// The session's lease, if it is held.
+    #[must_use]
+    pub fn held(&self, session: &SessionUid) -> Option<Held> {
+        let state = self.state();
+        state.entries.get(session).map(|entry| Held {
+            operation: entry.operation,
+            since: entry.since,
+            execution: entry.turn.as_ref().and_then(|turn| turn.execution.clone()),
+        })
     }
 
     /// The execution that the session's lease drives, once it is known.

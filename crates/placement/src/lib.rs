@@ -18,7 +18,7 @@ mod placer;
 
 pub use connectors::Connectors;
 pub use error::PlacementError;
-pub use guard::{Changes, Guard, Lease, Operation, Told};
+pub use guard::{Changes, Guard, Held, Lease, Operation, Told};
 pub use harnesses::Harnesses;
 pub use history::JournalHistory;
 pub use placer::{Call, Placer, PlacerOptions, can_place};

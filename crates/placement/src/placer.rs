@@ -6,7 +6,7 @@ use mainspring_api::{
     AppendId, Capabilities, Clock, Descriptor, Entropy, Fence, Fidelity, Harness,
     HarnessConnection, HarnessConnector, HarnessError, Head, Incarnation, Lifecycle, LifecycleKind,
     LogRecord, ModelPolicy, ModelProvider, Resumability, Runtime, RuntimeCapabilities, Seq,
-    SessionSpec, SessionUid, Signal, SnapshotRef, ToolExecutor, random_hex,
+    SessionSpec, SessionUid, Signal, SnapshotRef, ToolCall, ToolExecutor, random_hex,
 };
 use mainspring_controller::{
     ApprovedRetry, Controller, ControllerError, Executed, Expected, IgnoreAll, InstanceOf, Journal,
@@ -263,6 +263,20 @@ impl Placer {
         };
         self.release(&uid).await;
         admitted
+    }
+
+    /// The tool call of the session's open turn that no resume of this placer
+    /// may answer by itself: nobody knows what became of it. Reads one record.
+    ///
+    /// # Errors
+    /// The log's.
+    pub async fn unknown_effect(
+        &self,
+        journal: &Journal,
+        row: &SessionRow,
+    ) -> Result<Option<(Seq, ToolCall)>, PlacementError> {
+        let (tools, retry) = (self.options.tools.as_deref(), self.options.approved_retry);
+        Ok(mainspring_controller::unknown_effect(journal, row, tools, retry).await?)
     }
 
     /// Ends the compute that this placer's runtime has for a session, if it has any.

@@ -100,7 +100,7 @@ impl Inner {
         let execution = chosen_id.unwrap_or_else(|| ExecutionId::random(&*self.options.entropy));
         turn.execution_id = Some(execution.clone());
         let expected = expected_head(request.expected_last_seq, row.view.head)?;
-        let approval_ttl = self.approval_ttl(&row, request.approval_ttl).await;
+        let approval_ttl = self.approval_ttl(request.approval_ttl);
         self.note_turns_of(&row).await;
         let before = row.view.head.seq;
         let feed = Feed::new(before);
@@ -220,6 +220,7 @@ impl Inner {
         let running = self.running();
         let RunningTurn { lease, listed, feed } = begun;
         let uid = lease.session().clone();
+        let shown = self.feeds.show(&uid, &feed);
         tokio::spawn(async move {
             let _running = running;
             let (parked, result) = match turn.await {
@@ -235,7 +236,7 @@ impl Inner {
             let waiting = row.as_ref().and_then(|row| row.as_ref().ok()).filter(|_| parked);
             let waiting = waiting.cloned();
             let (asked, failed) = (feed.has_recorded(), result.is_err());
-            drop(listed);
+            drop((listed, shown));
             // Free before the client learns of the end: its next call is not busy.
             drop(lease);
             inner.report(&uid, &feed, result, row);

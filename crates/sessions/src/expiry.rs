@@ -3,17 +3,17 @@
 //! The time is noted beside the request, so it survives the host. What is kept
 //! in memory is a bounded set of timers, soonest first, and one task.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use mainspring_api::{
-    AppendId, ApprovalRef, ApproveRequest, Bytes, Classify, Clock, ExecState, IdentityRef, Seq,
-    SessionUid, SessionsError, Timestamp,
+    ApprovalRef, ApproveRequest, Classify, Clock, IdentityRef, Seq, SessionUid, SessionsError,
+    Timestamp,
 };
-use mainspring_controller::{EXPIRES_NOTE, EXPIRY_PRINCIPAL, settle};
+use mainspring_controller::{EXPIRES_NOTE, EXPIRY_PRINCIPAL};
 use mainspring_eventlog::reader::parse_rfc3339;
-use mainspring_eventlog::{Level, ListQuery, LogError, ReadLimit, RowKey, SessionRow};
+use mainspring_eventlog::{Level, LogError, Mark, ReadLimit, SessionRow};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::approvals::is_settled;
@@ -36,12 +36,6 @@ const LANES: usize = 16;
 
 /// Sessions of one page of the scan.
 const SCAN_PAGE: usize = 200;
-
-/// The kind of the named rows that say in which projects requests may expire.
-const PROJECTS_KIND: &str = "approval-expiry";
-
-/// Project names that are remembered as noted.
-const PROJECTS_MAX: usize = 4_096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Timer {
@@ -69,8 +63,6 @@ struct Timers {
     /// Requests without a timer are to be looked for, from then on: there was
     /// no room for all, or the log did not answer.
     scan: Option<Timestamp>,
-    /// Projects that are known to be noted.
-    noted: HashSet<String>,
 }
 
 /// What the task does next.
@@ -132,46 +124,9 @@ impl Expiry {
 }
 
 impl Inner {
-    /// How long a request of this call stays open. Where one may expire is
-    /// noted before it is made, so that a later process finds it.
-    pub(crate) async fn approval_ttl(
-        &self,
-        row: &SessionRow,
-        asked: Option<Duration>,
-    ) -> Option<Duration> {
-        let ttl = asked.or(self.options.approval_ttl)?;
-        let project = &row.session.project;
-        if *project != self.options.project && !self.expiry.timers().noted.contains(project) {
-            match self.note_project(project).await {
-                Ok(()) => {
-                    let noted = &mut self.expiry.timers().noted;
-                    if noted.len() >= PROJECTS_MAX {
-                        noted.clear();
-                    }
-                    noted.insert(project.clone());
-                }
-                Err(error) => tracing::warn!(
-                    session = %row.session.uid, code = error.code(),
-                    "a later host will not find this project's requests by itself"
-                ),
-            }
-        }
-        Some(ttl)
-    }
-
-    async fn note_project(&self, project: &str) -> Result<(), LogError> {
-        let log = &self.options.log;
-        let rows = log.rows().ok_or(LogError::Unsupported("named rows"))?;
-        let key = RowKey::new(PROJECTS_KIND, project)?;
-        if rows.named(&key).await?.is_some() {
-            return Ok(());
-        }
-        let id = AppendId::random(&*self.options.entropy);
-        match settle(|| rows.put_named(id, &key, 0, Some(Bytes::new()))).await {
-            // Another host was first.
-            Ok(_) | Err(LogError::Moved { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+    /// How long a request of this call stays open.
+    pub(crate) fn approval_ttl(&self, asked: Option<Duration>) -> Option<Duration> {
+        asked.or(self.options.approval_ttl)
     }
 
     /// Sets a timer for the request that a session waits on, if it expires.
@@ -227,35 +182,17 @@ impl Inner {
         }
     }
 
+    /// Looks at every session that waits for a decision, in whatever project it
+    /// is and wherever it came from.
     async fn scan(self: &Arc<Self>) -> Result<(), LogError> {
-        self.scan_project(&self.options.project).await?;
-        let Some(rows) = self.options.log.rows() else { return Ok(()) };
-        let mut after = String::new();
+        let mut after: Option<SessionUid> = None;
         loop {
-            let page = rows.named_of(PROJECTS_KIND, &after, SCAN_PAGE).await?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            after.clone_from(last);
-            for (project, _) in page.iter().filter(|(name, _)| *name != self.options.project) {
-                self.scan_project(project).await?;
-            }
-        }
-    }
-
-    async fn scan_project(self: &Arc<Self>, project: &str) -> Result<(), LogError> {
-        let mut query = ListQuery {
-            project: project.to_owned(),
-            states: vec![ExecState::Awaiting],
-            page_size: SCAN_PAGE,
-            ..ListQuery::default()
-        };
-        loop {
-            let page = self.options.log.list(query.clone(), Level::Committed).await?;
-            for row in &page.rows {
+            let log = &self.options.log;
+            let page = log.marked(Mark::Awaiting, after.as_ref(), SCAN_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.session.uid.clone());
+            for row in &page {
                 self.watch_request(row, None).await;
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => return Ok(()),
             }
         }
     }
@@ -354,7 +291,7 @@ fn later(at: Timestamp, by: Duration) -> Timestamp {
 }
 
 /// From `now` to a later time; never nothing, so that a wait for it is one.
-fn between(now: Timestamp, at: Timestamp) -> Duration {
+pub(crate) fn between(now: Timestamp, at: Timestamp) -> Duration {
     let nanos = (i128::from(at.seconds) - i128::from(now.seconds)) * 1_000_000_000
         + i128::from(at.nanos)
         - i128::from(now.nanos);

@@ -23,15 +23,16 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::service::log_failed;
 
 /// Updates that a watcher may lag behind before it reads from the log.
-const FEED_MAX: usize = 512;
+pub(crate) const FEED_MAX: usize = 512;
 
 /// How a turn ended: a session to show last, or why it failed.
 type Ended = Result<Option<Box<Session>>, SessionsError>;
 
 #[derive(Debug, Clone)]
-enum Update {
+pub(crate) enum Update {
     Record(Arc<LogRecord>),
-    Delta(Delta),
+    /// A delta, and the position that it follows.
+    Delta(Delta, Seq),
     /// The turn is over at this position.
     Done(Seq, Ended),
 }
@@ -43,6 +44,9 @@ pub(crate) struct Feed {
     start: Seq,
     /// The turn's last record so far.
     last: AtomicU64,
+    /// Whether deltas follow that record. Held while something is sent, so that
+    /// who joins knows what was sent before.
+    has_deltas: Mutex<bool>,
     /// Set once it is over, for those who come late. Held while one subscribes.
     done: Mutex<Option<(Seq, Ended)>>,
     audience: Arc<Audience>,
@@ -80,6 +84,7 @@ impl Feed {
             updates: broadcast::Sender::new(FEED_MAX),
             start,
             last: AtomicU64::new(start.get()),
+            has_deltas: Mutex::new(false),
             done: Mutex::default(),
             audience: Arc::default(),
             begun: Signal::default(),
@@ -95,6 +100,13 @@ impl Feed {
     /// The turn's last record so far, or the position before it.
     fn last(&self) -> Seq {
         Seq::new(self.last.load(Ordering::Acquire))
+    }
+
+    /// What is sent from now on, and the position after which deltas were sent
+    /// before, if any were.
+    pub(crate) fn join(&self) -> (broadcast::Receiver<Update>, Option<Seq>) {
+        let has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.updates.subscribe(), has_deltas.then(|| self.last()))
     }
 
     /// Set when nobody watches any more.
@@ -160,13 +172,17 @@ impl Drop for Feed {
 
 impl Observer for Feed {
     fn on_record(&self, record: &LogRecord) {
+        let mut has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        *has_deltas = false;
         self.last.store(record.seq.get(), Ordering::Release);
         let _ = self.updates.send(Update::Record(Arc::new(record.clone())));
         self.begun.set(());
     }
 
     fn on_delta(&self, delta: Delta) {
-        let _ = self.updates.send(Update::Delta(delta));
+        let mut has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        *has_deltas = true;
+        let _ = self.updates.send(Update::Delta(delta, self.last()));
     }
 }
 
@@ -261,8 +277,8 @@ impl Watcher {
                 self.ready.push_back(Ok(ExecUpdate::Record(Box::new((*record).clone()))));
             }
             Ok(Update::Record(record)) => self.behind = Some(record.seq),
-            Ok(Update::Delta(_)) if self.lagged => {}
-            Ok(Update::Delta(delta)) => self.ready.push_back(Ok(ExecUpdate::Delta(delta))),
+            Ok(Update::Delta(..)) if self.lagged => {}
+            Ok(Update::Delta(delta, _)) => self.ready.push_back(Ok(ExecUpdate::Delta(delta))),
             Ok(Update::Done(head, result)) => {
                 self.behind = Some(head);
                 self.finishing = Some(result);

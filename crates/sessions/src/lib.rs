@@ -13,21 +13,25 @@
 //! once, and whoever asks sees it. One that its host left open is finished by
 //! the next one, if that is told to look.
 //!
-//! What this version does not do yet (describe, follow, delete) is refused by name.
-//!
 //! [`ApprovalPolicy`]: mainspring_api::ApprovalPolicy
 
 mod access;
+mod adopt;
+mod advice;
 mod approvals;
 mod cancel;
 mod convert;
+mod delete;
+mod describe;
 mod elsewhere;
 mod exec;
 mod expiry;
 mod feed;
+mod follow;
 mod fork;
 mod live;
 mod operations;
+mod reclaim;
 mod recovery;
 mod repeat;
 mod replay;
@@ -36,5 +40,6 @@ mod service;
 mod sessions;
 
 pub use convert::ExecStateProjection;
+pub use reclaim::Reclaim;
 pub use recovery::Recovered;
 pub use service::{Service, ServiceOptions};

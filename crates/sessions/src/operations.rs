@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    Action, AdoptRequest, AppendId, BoxStream, Bytes, Caller, ExportRequest, FindRequest, Head,
-    ImportRequest, ListPage, Operations, Owner, Session, SessionUid, SessionsError, VerifyProgress,
-    VerifyReport, VerifyRequest,
+    Action, AdoptRequest, AppendId, BoxStream, Bytes, Caller, Condition, ExportRequest,
+    FindRequest, Head, ImportRequest, ListPage, Operations, Owner, Session, SessionUid,
+    SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
 };
 use mainspring_eventlog::export::{Line, check_line, head_line, no_lines, parse_line, record_line};
 use mainspring_eventlog::{
@@ -16,7 +16,7 @@ use mainspring_eventlog::{
 };
 
 use crate::replay::Pages;
-use crate::service::{Service, invalid, log_failed, unimplemented};
+use crate::service::{Inner, Service, deleted, invalid, log_failed};
 
 /// The size of a page that was asked for.
 pub(crate) fn page_size(asked: i32) -> usize {
@@ -47,9 +47,10 @@ impl Service {
 #[async_trait]
 impl Operations for Service {
     async fn find(&self, caller: &Caller, request: FindRequest) -> Result<ListPage, SessionsError> {
+        self.inner.allow(caller, Action::List).await?;
         let query = ListQuery {
+            owner: self.inner.owner_to_find(caller, request.owner)?,
             project: self.inner.project(&request.project).to_owned(),
-            owner: request.owner.or_else(|| self.inner.owner_for(caller)),
             states: request.states,
             harness: request.harness,
             labels: request.labels,
@@ -65,7 +66,9 @@ impl Operations for Service {
         request: VerifyRequest,
     ) -> Result<BoxStream<'static, Result<VerifyProgress, SessionsError>>, SessionsError> {
         let uid = request.session;
-        self.inner.find_for(caller, &[Action::Read], &uid).await?;
+        if self.inner.find_for(caller, &[Action::Read], &uid).await?.purged {
+            return Err(deleted(&uid));
+        }
         let steps = self.log().verify(&uid, Head::EMPTY);
         Ok(Box::pin(steps.map(move |step| match step {
             Ok(Verified::Checked { seq, head }) => {
@@ -83,6 +86,9 @@ impl Operations for Service {
     ) -> Result<BoxStream<'static, Result<Bytes, SessionsError>>, SessionsError> {
         let ExportRequest { session, after } = request;
         let row = self.inner.find_for(caller, &[Action::Read], &session).await?;
+        if row.purged {
+            return Err(deleted(&session));
+        }
         self.passes_through(&row, after).await?;
         let log = Arc::clone(self.log());
         let pages = Pages::of(log, session, after.seq.next(), row.view.head.seq);
@@ -109,7 +115,11 @@ impl Operations for Service {
         let failed: Arc<Mutex<Option<SessionsError>>> = Arc::default();
         let records = lines.records(Arc::clone(&failed));
         match self.log().import(id, row, records).await {
-            Ok(row) => Ok(self.inner.shown(row)),
+            Ok(row) => {
+                // Its request may expire, as if it had been made here.
+                self.inner.watch_request(&row, None).await;
+                Ok(self.inner.shown(row))
+            }
             Err(error) => {
                 let own = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
                 Err(own.unwrap_or_else(|| log_failed(error)))
@@ -119,10 +129,31 @@ impl Operations for Service {
 
     async fn adopt(
         &self,
-        _caller: &Caller,
-        _request: AdoptRequest,
+        caller: &Caller,
+        request: AdoptRequest,
     ) -> Result<Session, SessionsError> {
-        Err(unimplemented("adopt"))
+        self.inner.adopt(caller, request).await
+    }
+}
+
+impl Inner {
+    /// Whose sessions a caller finds: their own, where an authoriser is set.
+    fn owner_to_find(
+        &self,
+        caller: &Caller,
+        asked: Option<Owner>,
+    ) -> Result<Option<Owner>, SessionsError> {
+        let is_whole = |owner: &Owner| !owner.issuer.is_empty() && !owner.subject.is_empty();
+        if asked.as_ref().is_some_and(|owner| !is_whole(owner)) {
+            return Err(invalid("an owner has an issuer and a subject"));
+        }
+        match (self.restricted_to(caller)?, asked) {
+            (Some(own), Some(asked)) if own != asked => {
+                let condition = Condition::PermissionDenied;
+                Err(SessionsError::new(condition, "permission denied"))
+            }
+            (own, asked) => Ok(own.or(asked)),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use mainspring_api::{
 };
 use mainspring_eventlog::{EventLog, Level, LogError, ReadLimit, StoredRecord};
 
-use crate::service::{Inner, invalid, log_failed};
+use crate::service::{Inner, deleted, invalid, log_failed};
 
 impl Inner {
     pub(crate) async fn replay(
@@ -22,6 +22,9 @@ impl Inner {
         }
         let uid = request.session;
         let row = self.find_for(caller, &[Action::Read], &uid).await?;
+        if row.purged {
+            return Err(deleted(&uid));
+        }
         if request.verify {
             let opened = self.unverified(&uid).open().await;
             opened.map_err(|error| SessionsError::because(Arc::new(error)).on(&uid))?;

@@ -123,7 +123,7 @@ impl Inner {
         }
         let placer = self.recorded(&row)?;
         let open = row.view.pending().map(|turn| (turn.id.clone(), before(turn)));
-        let approval_ttl = self.approval_ttl(&row, recovery.approval_ttl).await;
+        let approval_ttl = self.approval_ttl(recovery.approval_ttl);
         self.note_turns_of(&row).await;
         let head = row.view.head.seq;
         let feed = Feed::new(head);

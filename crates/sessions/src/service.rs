@@ -15,7 +15,9 @@ use tokio::sync::watch;
 
 use crate::convert::{self, ExecStateProjection};
 use crate::expiry::Expiry;
+use crate::follow::Feeds;
 use crate::live::LiveTurns;
+use crate::reclaim::Reclaim;
 use crate::recovery::Projects;
 
 /// How a service is set up.
@@ -45,6 +47,8 @@ pub struct ServiceOptions {
     /// Is asked about requests for approval before a person is; `None` leaves
     /// them all to people.
     pub approval_policy: Option<Arc<dyn ApprovalPolicy>>,
+    /// When deleted sessions are purged; `None` keeps them.
+    pub reclaim: Option<Reclaim>,
 }
 
 /// The Sessions service. Clones share everything.
@@ -60,8 +64,10 @@ pub(crate) struct Inner {
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) live: LiveTurns,
     pub(crate) projects: Projects,
+    /// What turns of this host send while they run.
+    pub(crate) feeds: Arc<Feeds>,
     journals: Mutex<HashMap<SessionUid, Journal>>,
-    draining: Signal<()>,
+    pub(crate) draining: Signal<()>,
     /// How many turns this host is running.
     turns: watch::Sender<usize>,
 }
@@ -80,6 +86,7 @@ impl Service {
                 expiry: Arc::default(),
                 live: LiveTurns::default(),
                 projects: Projects::default(),
+                feeds: Arc::default(),
                 journals: Mutex::default(),
                 draining: Signal::default(),
                 turns: watch::Sender::new(0),
@@ -269,11 +276,6 @@ pub(crate) fn deleted(session: &SessionUid) -> SessionsError {
 
 pub(crate) fn invalid(message: impl Into<String>) -> SessionsError {
     SessionsError::new(Condition::InvalidArgument, message)
-}
-
-/// Refuses by name what this version does not do.
-pub(crate) fn unimplemented(what: &str) -> SessionsError {
-    SessionsError::new(Condition::Unimplemented, format!("{what} is not supported yet"))
 }
 
 /// Whether a failed turn is the host's fault, for its log level.

@@ -13,7 +13,7 @@ use mainspring_eventlog::{Level, ListQuery, LogError, NewSession, SessionRow};
 
 use crate::operations::page_size;
 use crate::repeat::{check_key, keyed_uid};
-use crate::service::{Inner, Service, log_failed, placement_failed, unimplemented};
+use crate::service::{Inner, Service, log_failed, placement_failed};
 
 impl Inner {
     pub(crate) async fn create(
@@ -116,10 +116,10 @@ impl Sessions for Service {
 
     async fn describe(
         &self,
-        _caller: &Caller,
-        _session: &SessionUid,
+        caller: &Caller,
+        session: &SessionUid,
     ) -> Result<DescribeReport, SessionsError> {
-        Err(unimplemented("describe"))
+        self.inner.describe(caller, session).await
     }
 
     async fn exec(
@@ -140,10 +140,10 @@ impl Sessions for Service {
 
     async fn follow(
         &self,
-        _caller: &Caller,
-        _request: FollowRequest,
+        caller: &Caller,
+        request: FollowRequest,
     ) -> Result<BoxStream<'static, Result<FollowUpdate, SessionsError>>, SessionsError> {
-        Err(unimplemented("follow"))
+        self.inner.follow(caller, request).await
     }
 
     async fn replay(
@@ -196,9 +196,9 @@ impl Sessions for Service {
 
     async fn delete(
         &self,
-        _caller: &Caller,
-        _session: &SessionUid,
+        caller: &Caller,
+        session: &SessionUid,
     ) -> Result<Session, SessionsError> {
-        Err(unimplemented("delete"))
+        self.inner.delete(caller, session).await
     }
 }

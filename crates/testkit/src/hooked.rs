@@ -9,7 +9,7 @@ use mainspring_api::{
 };
 use mainspring_eventlog::{
     Batch, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level, Limits,
-    ListQuery, Liveness, LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
+    ListQuery, Liveness, LogError, Mark, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
     SessionRow, StoredRecord, Verified,
 };
 
@@ -44,31 +44,33 @@ pub trait LogHook: fmt::Debug + Send + Sync + 'static {
         call: LogCall,
         run: impl Future<Output = Result<T, LogError>> + Send,
     ) -> impl Future<Output = Result<T, LogError>> + Send;
+
+    /// The purge of the log inside, or none.
+    fn purge<'a>(&'a self, log: &'a dyn EventLog) -> Option<&'a dyn Purge> {
+        log.purge()
+    }
+
+    /// Says who is alive, in the place of the log inside.
+    fn liveness(&self) -> Option<&dyn Liveness> {
+        None
+    }
 }
 
 /// A log whose operations all pass through a hook.
 ///
 /// The optional parts of the log inside are handed out as they are, but for
-/// signs of life where a test gives them.
+/// those that the hook has a say in.
 #[derive(Debug)]
 pub struct HookedLog<H> {
     inner: Arc<dyn EventLog>,
     hook: Arc<H>,
-    liveness: Option<Arc<dyn Liveness>>,
 }
 
 impl<H: LogHook> HookedLog<H> {
     /// Puts `hook` in front of `inner`.
     #[must_use]
     pub fn with_hook(inner: Arc<dyn EventLog>, hook: H) -> Self {
-        Self { inner, hook: Arc::new(hook), liveness: None }
-    }
-
-    /// Offers signs of life, as a store that more than one process writes does.
-    #[must_use]
-    pub fn with_liveness(mut self, liveness: Arc<dyn Liveness>) -> Self {
-        self.liveness = Some(liveness);
-        self
+        Self { inner, hook: Arc::new(hook) }
     }
 
     /// The hook.
@@ -99,6 +101,15 @@ impl<H: LogHook> EventLog for HookedLog<H> {
 
     async fn list(&self, query: ListQuery, level: Level) -> Result<Page, LogError> {
         self.hook.around(LogCall::Read, self.inner.list(query, level)).await
+    }
+
+    async fn marked(
+        &self,
+        mark: Mark,
+        after: Option<&SessionUid>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, LogError> {
+        self.hook.around(LogCall::Read, self.inner.marked(mark, after, limit)).await
     }
 
     async fn update(
@@ -217,11 +228,11 @@ impl<H: LogHook> EventLog for HookedLog<H> {
     }
 
     fn purge(&self) -> Option<&dyn Purge> {
-        self.inner.purge()
+        self.hook.purge(&*self.inner)
     }
 
     fn liveness(&self) -> Option<&dyn Liveness> {
-        self.liveness.as_deref().or_else(|| self.inner.liveness())
+        self.hook.liveness().or_else(|| self.inner.liveness())
     }
 
     async fn annotate(

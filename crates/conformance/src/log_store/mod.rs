@@ -14,6 +14,7 @@ pub mod cases_fold;
 pub mod cases_follow;
 pub mod cases_fork;
 pub mod cases_import;
+pub mod cases_index;
 pub mod cases_list;
 pub mod cases_liveness;
 pub mod cases_notes;
@@ -112,6 +113,12 @@ macro_rules! __log_store_cases {
                 a_list_filters_by_harness,
                 a_list_filters_by_all_labels,
                 pages_during_creates_miss_none;
+            cases_index:
+                an_owners_list_has_every_session_of_theirs,
+                an_open_list_moves_with_each_append,
+                forks_and_imports_are_listed_as_open,
+                pages_of_an_owner_during_creates_miss_none,
+                marked_rows_are_found_in_every_project;
             cases_append:
                 an_append_is_read_back,
                 stored_bytes_are_the_hashed_ones,

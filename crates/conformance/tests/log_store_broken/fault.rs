@@ -51,13 +51,24 @@ faults! {
     /// Lists are sorted by uid.
     ListsByUid => [a_list_is_newest_first_then_by_uid],
     /// A page after the first lacks its first row.
-    SkipsARowBetweenPages => [pages_show_each_session_once, pages_during_creates_miss_none],
+    SkipsARowBetweenPages => [
+        pages_show_each_session_once, pages_during_creates_miss_none,
+        pages_of_an_owner_during_creates_miss_none,
+    ],
     /// Listed rows have no fold.
     ListsWithoutFold => [a_list_row_is_what_get_answers],
     /// A project lists those that start like it too.
     ListsByProjectPrefix => [a_list_has_one_project],
     /// Everybody's sessions are listed.
     ListIgnoresOwner => [a_list_filters_by_owner],
+    /// A list of an owner has only what was created with them.
+    ListForgetsAdopted => [an_owners_list_has_every_session_of_theirs],
+    /// A list of open sessions keeps those that were open once.
+    ListKeepsOpen => [an_open_list_moves_with_each_append],
+    /// A list of open sessions has those alone that were appended to.
+    ListForgetsInherited => [forks_and_imports_are_listed_as_open],
+    /// A mark stays.
+    MarksNeverGo => [marked_rows_are_found_in_every_project],
     /// All states are listed.
     ListIgnoresStates => [a_list_filters_by_state],
     /// All harnesses are listed.

@@ -9,7 +9,7 @@ use mainspring_api::{
 };
 use mainspring_eventlog::{
     Batch, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level, Limits,
-    ListQuery, Liveness, LogError, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
+    ListQuery, Liveness, LogError, Mark, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
     SessionRow, StoredRecord, Verified,
 };
 use mainspring_testkit::{read_all, sample};
@@ -24,12 +24,16 @@ pub(crate) struct Broken {
     pub(crate) lost: Mutex<HashSet<AppendId>>,
     pub(crate) children: Mutex<HashMap<SessionUid, Vec<SessionUid>>>,
     pub(crate) alive: Mutex<Vec<String>>,
+    /// What was marked once.
+    pub(crate) marked: Mutex<HashMap<Mark, Vec<SessionRow>>>,
+    /// What was open once.
+    pub(crate) open: Mutex<Vec<SessionRow>>,
 }
 
 impl Broken {
     pub(crate) fn new(inner: Arc<dyn EventLog>, fault: Fault) -> Self {
-        let (projects, lost, children, alive) = Default::default();
-        Self { inner, fault, projects, lost, children, alive }
+        let (projects, lost, children, alive, marked, open) = Default::default();
+        Self { inner, fault, projects, lost, children, alive, marked, open }
     }
 
     pub(crate) fn is(&self, fault: Fault) -> bool {
@@ -120,6 +124,26 @@ impl EventLog for Broken {
             Fault::ListsWithoutFold => {
                 page.rows.iter_mut().for_each(|row| row.view = Default::default());
             }
+            Fault::ListForgetsAdopted if query.owner.is_some() => {
+                page.rows.retain(|row| row.version == 1);
+            }
+            Fault::ListForgetsInherited if !query.states.is_empty() => {
+                page.rows.retain(|row| row.parent.is_none());
+            }
+            Fault::ListKeepsOpen if !query.states.is_empty() && query.after.is_none() => {
+                let mut open = self.open.lock().unwrap();
+                let is_known = |row: &SessionRow, known: &[SessionRow]| {
+                    known.iter().any(|known| known.session.uid == row.session.uid)
+                };
+                page.rows.iter().for_each(|row| {
+                    if !is_known(row, &open) {
+                        open.push(row.clone());
+                    }
+                });
+                let kept = open.iter().filter(|row| !is_known(row, &page.rows)).cloned();
+                let kept: Vec<_> = kept.collect();
+                page.rows.extend(kept);
+            }
             Fault::ListsWellFormedAlone => {
                 page.rows.retain(|row| row.view.evidence_fault.is_none());
             }
@@ -127,6 +151,22 @@ impl EventLog for Broken {
         }
         page.rows = page.rows.into_iter().map(|row| self.row(row)).collect();
         Ok(page)
+    }
+
+    async fn marked(
+        &self,
+        mark: Mark,
+        after: Option<&SessionUid>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, LogError> {
+        let marked = self.inner.marked(mark, after, limit).await?;
+        if !self.is(Fault::MarksNeverGo) || after.is_some() {
+            return Ok(marked);
+        }
+        let mut known = self.marked.lock().unwrap();
+        let rows = known.entry(mark).or_default();
+        rows.extend(marked.into_iter().skip(rows.len()));
+        Ok(rows.iter().take(limit).cloned().collect())
     }
 
     async fn update(

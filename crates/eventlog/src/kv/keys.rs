@@ -1,9 +1,10 @@
 //! Keys, and the stored form of a record. Drawn in `docs/format.md`.
 
-use mainspring_api::{Bytes, ExecutionId, Fence, Hash, Notes, Seq, SessionUid, Timestamp};
+use mainspring_api::{Bytes, ExecutionId, Fence, Hash, Notes, Owner, Seq, SessionUid, Timestamp};
 
 use crate::chain::StoredRecord;
 use crate::error::LogError;
+use crate::log::Mark;
 
 /// A key part that ends with a zero byte; uids and projects hold none.
 fn terminated(out: &mut Vec<u8>, part: &str) {
@@ -75,16 +76,60 @@ pub(super) fn named(kind: &str, name: &str) -> Vec<u8> {
     key
 }
 
+/// A key part of free text: its length keeps one from being another's prefix.
+fn measured(out: &mut Vec<u8>, part: &str) {
+    out.extend_from_slice(&(part.len() as u64).to_be_bytes());
+    out.extend_from_slice(part.as_bytes());
+}
+
 pub(super) fn project_prefix(project: &str) -> Vec<u8> {
-    // A project is free text: its length keeps one from being another's prefix.
-    let mut key = (project.len() as u64).to_be_bytes().to_vec();
-    key.extend_from_slice(project.as_bytes());
+    let mut key = Vec::with_capacity(project.len() + 64);
+    measured(&mut key, project);
     key
 }
 
-/// Newest first, then by uid.
+/// The families of the index.
+const OWNED: u8 = 1;
+const OPEN: u8 = 2;
+const MARKED: u8 = 3;
+
+/// The sessions of an owner in a project.
+pub(super) fn owner_prefix(project: &str, owner: &Owner) -> Vec<u8> {
+    let mut key = vec![OWNED];
+    measured(&mut key, project);
+    measured(&mut key, &owner.issuer);
+    measured(&mut key, &owner.subject);
+    key
+}
+
+/// The sessions of a project whose latest turn is open.
+pub(super) fn open_prefix(project: &str) -> Vec<u8> {
+    let mut key = vec![OPEN];
+    measured(&mut key, project);
+    key
+}
+
+/// The sessions of every project that carry a mark.
+pub(super) fn mark_prefix(mark: Mark) -> Vec<u8> {
+    let mark = match mark {
+        Mark::Awaiting => 1,
+        Mark::Deleted => 2,
+    };
+    vec![MARKED, mark]
+}
+
+pub(super) fn marked(mark: Mark, uid: &SessionUid) -> Vec<u8> {
+    let mut key = mark_prefix(mark);
+    key.extend_from_slice(uid.as_str().as_bytes());
+    key
+}
+
 pub(super) fn order(project: &str, create_time: Timestamp, uid: &SessionUid) -> Vec<u8> {
-    let mut key = project_prefix(project);
+    placed(project_prefix(project), create_time, uid)
+}
+
+/// A place in a list that starts with `key`: newest first, then by uid.
+pub(super) fn placed(mut key: Vec<u8>, create_time: Timestamp, uid: &SessionUid) -> Vec<u8> {
     // Flipping the sign bit orders i64 as bytes; the complement puts later first.
     let ordered = create_time.unix_nanos().cast_unsigned() ^ (1 << 63);
     key.extend_from_slice(&(!ordered).to_be_bytes());
@@ -92,7 +137,7 @@ pub(super) fn order(project: &str, create_time: Timestamp, uid: &SessionUid) -> 
     key
 }
 
-/// The create time and uid in an order key whose project takes `prefix` bytes.
+/// The create time and uid in a key of [`placed`] whose start takes `prefix` bytes.
 pub(super) fn order_parts(key: &[u8], prefix: usize) -> Option<(Timestamp, SessionUid)> {
     let (time, uid) = key.get(prefix..)?.split_first_chunk::<8>()?;
     let nanos = (!u64::from_be_bytes(*time) ^ (1 << 63)).cast_signed();

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use mainspring_api::{SessionUid, StoreId};
 
+use super::index::Indexed;
 use super::row::KvRow;
 use super::{SCHEMA_VERSION, engine_failed, keys};
 use crate::engine::{Engine, EngineError, Keep, KvRead, KvWrite, Space};
@@ -58,6 +59,9 @@ pub(super) fn migrate(engine: &impl Engine, from: u64) -> Result<(), LogError> {
             if from < 2 {
                 index_children(kv)?;
             }
+            if from < 3 {
+                index_rows(kv)?;
+            }
             kv.put(Space::Meta, SCHEMA, SCHEMA_VERSION.to_string().as_bytes())?;
             Ok(Keep::Yes)
         })
@@ -69,6 +73,24 @@ const PAGE: usize = 1_024;
 
 /// Version 2: the forks that show records of a session can be looked up.
 fn index_children(kv: &mut dyn KvWrite) -> Result<(), EngineError> {
+    each_row(kv, |kv, row| {
+        row.segments.iter().try_for_each(|segment| {
+            let key = keys::child(&segment.uid, &row.store);
+            kv.put(Space::Children, &key, &segment.upto.to_be_bytes())
+        })
+    })
+}
+
+/// Version 3: sessions can be looked up by owner, and open and deleted ones.
+fn index_rows(kv: &mut dyn KvWrite) -> Result<(), EngineError> {
+    each_row(kv, |kv, row| Indexed::default().move_to(kv, &row.row, Indexed::of(&row.row)))
+}
+
+/// A damaged row is left as it is: it refuses when it is used.
+fn each_row(
+    kv: &mut dyn KvWrite,
+    mut visit: impl FnMut(&mut dyn KvWrite, &KvRow) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
     let mut from = Vec::new();
     loop {
         let page = rows_from(kv, &from)?;
@@ -77,12 +99,8 @@ fn index_children(kv: &mut dyn KvWrite) -> Result<(), EngineError> {
         };
         from = last.as_str().as_bytes().to_vec();
         from.push(0);
-        // A damaged row is left as it is: it refuses when it is used.
-        for row in page.into_iter().filter_map(|(_, row)| row) {
-            for segment in &row.segments {
-                let key = keys::child(&segment.uid, &row.store);
-                kv.put(Space::Children, &key, &segment.upto.to_be_bytes())?;
-            }
+        for row in page.iter().filter_map(|(_, row)| row.as_ref()) {
+            visit(kv, row)?;
         }
     }
 }

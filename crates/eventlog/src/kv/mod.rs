@@ -7,6 +7,7 @@ mod committer;
 mod fold;
 mod follow;
 mod import;
+mod index;
 mod keys;
 mod migrate;
 mod ops;
@@ -30,7 +31,7 @@ use crate::chain::{Batch, StoredRecord};
 use crate::engine::{Engine, EngineError, KvRead};
 use crate::error::LogError;
 use crate::log::{
-    EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, NamedRows,
+    EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Mark, NamedRows,
     NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, Verified,
 };
 use crate::view::ExecutionView;
@@ -42,8 +43,9 @@ use verify::Verification;
 /// The version of the stored form that this build writes and reads.
 ///
 /// 1: version 0.1.0. 2: whose records a fork shows can be looked up, imports go
-/// on where they stopped, records can be purged, named rows.
-pub const SCHEMA_VERSION: u64 = 2;
+/// on where they stopped, records can be purged, named rows. 3: sessions of an
+/// owner, open ones and deleted ones can be looked up.
+pub const SCHEMA_VERSION: u64 = 3;
 
 /// How a store runs.
 #[derive(Debug, Clone)]
@@ -198,6 +200,16 @@ impl<E: Engine> EventLog for KvStore<E> {
 
     async fn list(&self, query: ListQuery, _level: Level) -> Result<Page, LogError> {
         self.read(move |kv| read::list(kv, &query)).await
+    }
+
+    async fn marked(
+        &self,
+        mark: Mark,
+        after: Option<&SessionUid>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, LogError> {
+        let after = after.cloned();
+        self.read(move |kv| read::marked(kv, mark, after.as_ref(), limit)).await
     }
 
     async fn update(

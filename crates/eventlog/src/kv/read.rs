@@ -4,13 +4,14 @@ use std::ops::ControlFlow;
 
 use mainspring_api::{Seq, SessionUid};
 
+use super::index;
 use super::keys::{self, RecordParts};
 use super::ops::OpError;
 use super::row::KvRow;
 use crate::chain::{ChainVerifier, StoredRecord};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
-use crate::log::{ListQuery, Page, PageKey, ReadLimit, SessionRow};
+use crate::log::{ListQuery, MARKED_MAX, Mark, Page, PageKey, ReadLimit, SessionRow};
 
 /// Rows that one list call looks at before it returns a short page.
 const SCAN_ROWS_MAX: usize = 10_000;
@@ -221,18 +222,18 @@ pub(super) fn key_seq(key: &[u8]) -> Seq {
 
 /// A page of rows.
 pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> {
-    let prefix = keys::project_prefix(&query.project);
+    let (space, prefix) = index::list_of(query);
     let end = keys::after(&prefix);
     let mut from = match &query.after {
         None => prefix.clone(),
-        Some(key) => just_after(&keys::order(&query.project, key.create_time, &key.uid)),
+        Some(key) => just_after(&keys::placed(prefix.clone(), key.create_time, &key.uid)),
     };
     let size = query.page_size.clamp(1, 500);
     let wanted = (size + 1).max(64);
     let mut page = Page::default();
     let mut scanned = 0;
     loop {
-        let order = keys_within(kv, Space::Order, &from, &end, wanted)?;
+        let order = keys_within(kv, space, &from, &end, wanted)?;
         for key in &order {
             scanned += 1;
             let Some((_, uid)) = keys::order_parts(key, prefix.len()) else { continue };
@@ -253,6 +254,31 @@ pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> 
         }
         from = just_after(last);
     }
+}
+
+/// Rows that carry a mark, after a uid.
+pub(super) fn marked(
+    kv: &dyn KvRead,
+    mark: Mark,
+    after: Option<&SessionUid>,
+    limit: usize,
+) -> Result<Vec<SessionRow>, OpError> {
+    let prefix = keys::mark_prefix(mark);
+    let mut from = after.map_or_else(|| prefix.clone(), |uid| just_after(&keys::marked(mark, uid)));
+    let (end, limit) = (keys::after(&prefix), limit.clamp(1, MARKED_MAX));
+    let mut rows = Vec::new();
+    // An empty answer means the end: it must not come of rows that were left out.
+    while rows.is_empty() {
+        let found = keys_within(kv, Space::Index, &from, &end, limit)?;
+        let Some(last) = found.last() else { break };
+        from = just_after(last);
+        for key in &found {
+            let uid = std::str::from_utf8(&key[prefix.len()..]).ok();
+            let Some(uid) = uid.and_then(|uid| SessionUid::new(uid).ok()) else { continue };
+            rows.extend(listed(kv, &uid)?);
+        }
+    }
+    Ok(rows)
 }
 
 /// The first key after `key`.

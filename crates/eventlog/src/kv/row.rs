@@ -11,6 +11,7 @@ use mainspring_api::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::index::Indexed;
 use crate::error::LogError;
 use crate::log::{FenceRow, Holder, NewSession, SessionRow};
 use crate::view::{
@@ -34,6 +35,8 @@ pub(super) struct KvRow {
     pub(super) ops: Ops,
     /// Whether this process knows that the records end where the row says. Not stored.
     pub(super) ends_at_head: bool,
+    /// In which lists it stands now. Not stored: it follows from the stored row.
+    pub(super) indexed: Indexed,
 }
 
 /// Records up to `upto` are kept under `uid`.
@@ -287,47 +290,47 @@ impl StoredRow<'_> {
             None => uid.clone(),
         };
         let owned = Cow::into_owned;
-        Some(KvRow {
-            store,
-            row: SessionRow {
-                session: NewSession {
-                    uid,
-                    project: owned(self.project),
-                    name: owned(self.name),
-                    harness: owned(self.harness),
-                    model: owned(self.model),
-                    labels: self.labels.into_owned(),
-                    annotations: self.annotations.into_owned(),
-                    origin: self.origin.map(|(source, subject, uri, attributes)| Origin {
-                        source: owned(source),
-                        subject: owned(subject),
-                        uri: owned(uri),
-                        attributes: attributes.into_owned(),
-                    }),
-                    identity: self.identity.map(|(principal, issuer, subject)| IdentityRef {
-                        principal: owned(principal),
-                        issuer: owned(issuer),
-                        subject: owned(subject),
-                    }),
-                    owner: self.owner.map(|(issuer, subject)| Owner {
-                        issuer: owned(issuer),
-                        subject: owned(subject),
-                    }),
-                },
-                version: self.version,
-                create_time: time_in(self.created),
-                update_time: time_in(self.updated),
-                fence: FenceRow {
-                    fence: Fence::new(self.fence),
-                    holder: self
-                        .holder
-                        .map(|(id, name)| Holder { id: owned(id), name: owned(name) }),
-                    since: self.since.map(time_in),
-                },
-                parent,
-                purged: self.purged,
-                view: self.view.into_view()?,
+        let row = SessionRow {
+            session: NewSession {
+                uid,
+                project: owned(self.project),
+                name: owned(self.name),
+                harness: owned(self.harness),
+                model: owned(self.model),
+                labels: self.labels.into_owned(),
+                annotations: self.annotations.into_owned(),
+                origin: self.origin.map(|(source, subject, uri, attributes)| Origin {
+                    source: owned(source),
+                    subject: owned(subject),
+                    uri: owned(uri),
+                    attributes: attributes.into_owned(),
+                }),
+                identity: self.identity.map(|(principal, issuer, subject)| IdentityRef {
+                    principal: owned(principal),
+                    issuer: owned(issuer),
+                    subject: owned(subject),
+                }),
+                owner: self.owner.map(|(issuer, subject)| Owner {
+                    issuer: owned(issuer),
+                    subject: owned(subject),
+                }),
             },
+            version: self.version,
+            create_time: time_in(self.created),
+            update_time: time_in(self.updated),
+            fence: FenceRow {
+                fence: Fence::new(self.fence),
+                holder: self.holder.map(|(id, name)| Holder { id: owned(id), name: owned(name) }),
+                since: self.since.map(time_in),
+            },
+            parent,
+            purged: self.purged,
+            view: self.view.into_view()?,
+        };
+        Some(KvRow {
+            indexed: Indexed::of(&row),
+            row,
+            store,
             segments: self.segments.into_owned(),
             ops: self.ops.into_owned(),
             ends_at_head: false,

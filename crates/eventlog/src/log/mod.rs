@@ -15,8 +15,8 @@ pub use parts::{
     Follow, Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, Purge, ROW_KEY_BYTES_MAX, RowKey,
 };
 pub use types::{
-    FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, NewSession, Page, PageKey,
-    ReadLimit, RowPatch, SessionRow, Verified,
+    FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, MARKED_MAX, Mark,
+    NewSession, Page, PageKey, ReadLimit, RowPatch, SessionRow, Verified,
 };
 
 pub(crate) use import::ImportCheck;
@@ -60,6 +60,22 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     /// Walking the pages shows every session that existed throughout exactly
     /// once. A page may be short while its token says that there is more.
     async fn list(&self, query: ListQuery, level: Level) -> Result<Page, LogError>;
+
+    /// Rows of every project that carry `mark`, by uid, after `after`: at most
+    /// `limit`, and at most [`MARKED_MAX`]. A row that cannot be read is left out.
+    ///
+    /// # Guarantees
+    /// Going on after the last uid until a page is empty shows every session
+    /// that carried the mark throughout exactly once.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn marked(
+        &self,
+        mark: Mark,
+        after: Option<&SessionUid>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, LogError>;
 
     /// Changes a row, if its version is still `version`.
     ///

@@ -205,6 +205,18 @@ pub struct ListQuery {
     pub after: Option<PageKey>,
 }
 
+/// What a host looks for in every project, for its own upkeep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// Its latest turn waits for a decision, and it is not deleted.
+    Awaiting,
+    /// It is to be deleted, and not purged to the end.
+    Deleted,
+}
+
+/// Rows of one answer of [`EventLog::marked`](crate::EventLog::marked).
+pub const MARKED_MAX: usize = 500;
+
 /// The place of a row in the list order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageKey {

@@ -45,7 +45,7 @@ impl Liveness for Alive {
 }
 
 #[derive(Debug, Default)]
-struct PassOn;
+struct PassOn(Arc<Alive>);
 
 impl LogHook for PassOn {
     async fn around<T: Send>(
@@ -55,6 +55,10 @@ impl LogHook for PassOn {
     ) -> Result<T, LogError> {
         run.await
     }
+
+    fn liveness(&self) -> Option<&dyn Liveness> {
+        Some(&*self.0)
+    }
 }
 
 /// A store that more than one host writes, and who of them is alive.
@@ -62,8 +66,7 @@ fn shared() -> (World, Arc<Alive>) {
     let plain = World::new();
     plain.tools.repeatable.store(true, Ordering::Relaxed);
     let alive = Arc::new(Alive::default());
-    let log = HookedLog::with_hook(Arc::clone(&plain.log), PassOn);
-    let log = log.with_liveness(Arc::clone(&alive) as _);
+    let log = HookedLog::with_hook(Arc::clone(&plain.log), PassOn(Arc::clone(&alive)));
     (World { log: Arc::new(log), ..plain }, alive)
 }
 

@@ -10,10 +10,11 @@ use mainspring_api::{
     Address, AppendId, ApprovalPolicy, ApprovalRef, ApproveRequest, Approved, Authorizer, Caller,
     CancelReason, CancelRequest, Clock, ComputeState, ComputeStatus, CreateRequest, Descriptor,
     EventBody, EventSink, ExecRequest, ExecUpdate, Fence, Fidelity, Harness, HarnessError,
-    InProcess, Incarnation, LifecycleKind, LogRecord, Mediation, Message, OsEntropy, Outcome,
-    RequestId, ResultCode, ResumeRequest, Runtime, RuntimeCapabilities, RuntimeError, Seq, Session,
-    SessionHistory, SessionSpec, SessionUid, Sessions as _, SessionsError, Signal, SnapshotRef,
-    Start, Timestamp, ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope, async_trait,
+    InProcess, Incarnation, LifecycleKind, LogRecord, Mediation, Message, ModelProvider,
+    ModelRequest, OsEntropy, Outcome, RequestId, ResultCode, ResumeRequest, Runtime,
+    RuntimeCapabilities, RuntimeError, Seq, Session, SessionHistory, SessionSpec, SessionUid,
+    Sessions as _, SessionsError, Signal, SnapshotRef, Start, Timestamp, ToolCall, ToolError,
+    ToolExecutor, ToolResult, ToolScope, async_trait,
 };
 use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{
@@ -22,11 +23,11 @@ use mainspring_eventlog::{
 };
 use mainspring_harness::EchoModel;
 use mainspring_placement::{Connectors, Harnesses, Placer, PlacerOptions};
-use mainspring_sessions::{ExecStateProjection, Service, ServiceOptions};
+use mainspring_sessions::{ExecStateProjection, Reclaim, Service, ServiceOptions};
 use tokio::time::Instant;
 
 /// Does the steps of its configuration: `gate ID`, `try ID`, `tool ID NAME`,
-/// `out TEXT`, `fail TEXT`.
+/// `out TEXT`, `ask`, `fail TEXT`.
 #[derive(Debug, Default)]
 struct Scripted;
 
@@ -42,6 +43,9 @@ impl Harness for Scripted {
             let words: Vec<&str> = step.split(' ').collect();
             match words[..] {
                 ["out", text] => sink.output(text.to_owned()).await?,
+                ["ask"] => {
+                    sink.model(ModelRequest::default()).await?;
+                }
                 ["gate", id] => {
                     let result = sink.tool_call(call(id, "deploy", Mediation::RequiresApproval));
                     let result = result.await?;
@@ -254,11 +258,13 @@ pub(crate) struct World {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) tools: Arc<Tools>,
     pub(crate) compute: Arc<Compute>,
+    pub(crate) model: Arc<dyn ModelProvider>,
+    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
     pub(crate) ttl: Option<Duration>,
+    pub(crate) reclaim: Option<Reclaim>,
     pub(crate) policy: Option<Arc<dyn ApprovalPolicy>>,
     pub(crate) clock: Arc<PausedClock>,
     pub(crate) exec_state: ExecStateProjection,
-    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl World {
@@ -269,11 +275,13 @@ impl World {
             log: Arc::new(KvStore::open(MemoryEngine::default(), options).unwrap()),
             tools: Arc::default(),
             compute: Arc::default(),
+            model: Arc::new(EchoModel),
+            authorizer: None,
             ttl: None,
+            reclaim: None,
             policy: None,
             clock,
             exec_state: ExecStateProjection::default(),
-            authorizer: None,
         }
     }
 
@@ -294,7 +302,7 @@ impl World {
             name: name.to_owned(),
             runtime: Arc::clone(&self.compute) as _,
             connector: Arc::new(Connectors::in_process()),
-            model: Arc::new(EchoModel),
+            model: Arc::clone(&self.model),
             policy: None,
             tools: Some(Arc::clone(&self.tools) as _),
             approved_retry: ApprovedRetry::DeclaredOnly,
@@ -315,6 +323,7 @@ impl World {
             authorizer: self.authorizer.clone(),
             approval_ttl: self.ttl,
             approval_policy: self.policy.clone(),
+            reclaim: self.reclaim,
         })
     }
 
@@ -353,7 +362,7 @@ impl World {
 
 pub(crate) const IDLE: Duration = Duration::from_secs(300);
 
-fn kind(record: &LogRecord) -> &'static str {
+pub(crate) fn kind(record: &LogRecord) -> &'static str {
     match &record.event.body {
         EventBody::ExecutionStart(_) => "ES",
         EventBody::Input(_) => "IN",
@@ -370,6 +379,7 @@ fn kind(record: &LogRecord) -> &'static str {
             LifecycleKind::Suspend => "SUSPEND",
             LifecycleKind::Resume => "RESUME",
             LifecycleKind::Fork => "FORK",
+            LifecycleKind::Delete => "DELETE",
             _ => "LC",
         },
         _ => "?",

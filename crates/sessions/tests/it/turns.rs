@@ -74,6 +74,7 @@ fn service(log: Arc<dyn EventLog>, harness: Talker) -> Service {
         authorizer: None,
         approval_ttl: None,
         approval_policy: None,
+        reclaim: None,
     })
 }
 

@@ -13,6 +13,7 @@ mod table;
 
 use mainspring_api::{AppendId, Bytes, Event, Fence, Head, Seq, SessionUid, Timestamp};
 
+use super::index::Indexed;
 use super::keys;
 use super::row::KvRow;
 use crate::canonical::rfc3339;
@@ -223,8 +224,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Puts a new row.
-    fn add(&mut self, row: KvRow) -> Result<SessionRow> {
-        put_row(self.kv, &row)?;
+    fn add(&mut self, mut row: KvRow) -> Result<SessionRow> {
+        put_row(self.kv, &mut row)?;
         self.wrote = true;
         let answer = row.row.clone();
         self.rows.insert(row);
@@ -239,7 +240,11 @@ impl<'a> Transaction<'a> {
     }
 }
 
-fn put_row(kv: &mut dyn KvWrite, row: &KvRow) -> Result<()> {
+/// Puts a row, and moves it in the lists that it stands in.
+fn put_row(kv: &mut dyn KvWrite, row: &mut KvRow) -> Result<()> {
+    let indexed = Indexed::of(&row.row);
+    row.indexed.move_to(kv, &row.row, indexed)?;
+    row.indexed = indexed;
     Ok(kv.put(Space::Rows, &keys::row(&row.row.session.uid), &row.encode())?)
 }
 

@@ -9,7 +9,7 @@ use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
 use crate::kv::row::Segment;
 use crate::kv::{keys, read};
-use crate::log::NewSession;
+use crate::log::{Mark, NewSession};
 
 /// Keys that one transaction removes.
 const KEYS_MAX: usize = 10_000;
@@ -57,6 +57,12 @@ impl Transaction<'_> {
             if self.reclaim_store(store)? == Reclaimed::Part {
                 return Ok(Reply::More);
             }
+        }
+        // Only now: a purge that was cut is found by its mark, and sent again.
+        let mark = keys::marked(Mark::Deleted, session);
+        if self.kv.get(Space::Index, &mark)?.is_some() {
+            self.kv.delete(Space::Index, &mark)?;
+            self.wrote = true;
         }
         Ok(Reply::Done)
     }

@@ -5,6 +5,7 @@ use mainspring_api::{AppendId, Fence, Head, SessionUid, Timestamp};
 use super::{Reply, Result, Transaction, put_row, refuse_purged};
 use crate::engine::Space;
 use crate::error::LogError;
+use crate::kv::index::Indexed;
 use crate::kv::keys;
 use crate::kv::row::{KvRow, Ops};
 use crate::log::{FenceRow, Holder, NewSession, RowPatch, SessionRow};
@@ -34,6 +35,7 @@ impl Transaction<'_> {
             segments: Vec::new(),
             ops: Ops { create: id.to_string(), ..Ops::default() },
             ends_at_head: true,
+            indexed: Indexed::default(),
         })
     }
 
