@@ -44,7 +44,7 @@ pub use harness::{CallFailure, ControllerFrame, Frame, ModelResult, StartFrame};
 pub use history::{HistoryPage, HistoryRequest};
 pub use json::{json_from_struct, struct_from_json};
 pub use message::PART_DEPTH_MAX;
-pub use registry::{registered_from_wire, registered_to_wire};
+pub use registry::{registered_from_wire, registered_to_wire, spec_to_register};
 pub use requests::approved_to_wire;
 pub use scalar::session_uid;
 pub use session::{NotesField, record_to_wire};

@@ -98,6 +98,24 @@ impl TryFrom<v1::HarnessRegistration> for HarnessRegistration {
     }
 }
 
+/// The spec of a request to register: how the harness is brought back must be
+/// said in it, where an answer may leave that to the default.
+///
+/// # Errors
+/// [`WireError`] when the resumability is not said, or not known here.
+pub fn spec_to_register(spec: v1::HarnessSpec) -> Result<HarnessSpec, WireError> {
+    if let Some(capabilities) = &spec.capabilities {
+        let path = "spec.capabilities.resumability";
+        let number = capabilities.resumability;
+        match v1::Resumability::try_from(number) {
+            Ok(v1::Resumability::Unspecified) => return Err(WireError::missing(path)),
+            Ok(_) => {}
+            Err(_) => return Err(WireError::UnknownEnum { path: FieldPath::of(path), number }),
+        }
+    }
+    Ok(spec.into())
+}
+
 /// What a registration did, for the wire.
 ///
 /// # Errors
