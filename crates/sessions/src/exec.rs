@@ -128,7 +128,7 @@ impl Inner {
             Err(_) if waits => harnesses.find(""),
             found => found,
         };
-        placer.map(Arc::clone).map_err(|error| placement_failed(error).on(&row.session.uid))
+        placer.map_err(|error| placement_failed(error).on(&row.session.uid))
     }
 
     pub(crate) async fn suspend(
@@ -185,9 +185,8 @@ impl Inner {
         row: &SessionRow,
         asked: &str,
     ) -> Result<Arc<Placer>, SessionsError> {
-        let name = if asked.is_empty() { &row.session.harness } else { asked };
-        let placer = self.options.harnesses.find(name);
-        placer.map(Arc::clone).map_err(|error| placement_failed(error).on(&row.session.uid))
+        let placer = self.options.harnesses.find_for_turn(&row.session.harness, asked);
+        placer.map_err(|error| placement_failed(error).on(&row.session.uid))
     }
 
     /// The stream of a turn about to start, and the turn's own side.

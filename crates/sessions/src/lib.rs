@@ -9,6 +9,9 @@
 //! decides is a person, through `approve`; the host's [`ApprovalPolicy`], if it
 //! has one; or the time, where a request may expire.
 //!
+//! [`Registry`] implements `api::HarnessRegistry` beside it: harnesses that
+//! operators register while the host runs are rows of the same store.
+//!
 //! What this version does not do yet (describe, follow, delete, and repeatable
 //! calls) is refused by name.
 //!
@@ -23,8 +26,12 @@ mod expiry;
 mod feed;
 mod fork;
 mod operations;
+mod registry;
 mod replay;
 mod service;
 mod sessions;
 
+pub use registry::{
+    PlacementBuilder, REGISTRATIONS_MAX, RETIRE_REASON_BYTES_MAX, Registry, SPEC_BYTES_MAX,
+};
 pub use service::{Service, ServiceOptions};

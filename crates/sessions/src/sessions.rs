@@ -26,8 +26,12 @@ impl Inner {
         if request.idempotency_key.is_some() {
             return Err(unimplemented("an idempotency key (x-idempotency-key)"));
         }
-        // The harness is resolved now, not at the first turn.
-        self.options.harnesses.find(&request.harness).map_err(placement_failed)?;
+        // The harness is resolved now, not at the first turn. Between this and
+        // the insert it may be retired: then the two calls overlap, and the
+        // create counts as the earlier one. A create that begins after a retire
+        // has answered is refused, which is all that a caller can tell apart;
+        // this host's registry is the only one that changes its store.
+        self.options.harnesses.find_for_new(&request.harness).map_err(placement_failed)?;
         let entropy = &*self.options.entropy;
         let session = NewSession {
             uid: SessionUid::random(entropy),

@@ -3,6 +3,7 @@
 mod approvals;
 mod cancel;
 mod deciding;
+mod registry;
 mod stopping;
 mod support;
 mod turns;
