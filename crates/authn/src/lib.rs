@@ -10,6 +10,21 @@
 //! An identity is the pair of who vouches and for whom, byte for byte. The two
 //! ways never merge: a trust domain that is also the issuer of tokens is refused.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use mainspring_api::SystemClock;
+//! use mainspring_authn::{Authenticators, CertificateAuthenticator, OidcAuthenticator, OidcConfig};
+//!
+//! let clock = Arc::new(SystemClock);
+//! let mut config = OidcConfig::new("https://id.example", "mainspring");
+//! config.jwks_url = Some("http://127.0.0.1:9000/keys".to_owned());
+//! let tokens = OidcAuthenticator::new(config, clock.clone())?;
+//! let certificates = CertificateAuthenticator::new("mesh.example", clock)?;
+//! let authenticators = Authenticators::new(Some(tokens), Some(certificates))?;
+//! # drop(authenticators);
+//! # Ok::<(), mainspring_authn::AuthnConfigError>(())
+//! ```
+//!
 //! What is not done here: issuing or renewing credentials, token introspection,
 //! revocation lists.
 

@@ -76,6 +76,17 @@ async fn pages_show_every_harness_once_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_page_token_is_the_last_name() {
+    let host = Host::new().await;
+    host.registered("agent").await;
+    let (page, next) = host.registry.list(&caller(), 1, "", false).await.unwrap();
+    assert_eq!((page[0].name.as_str(), next.as_str()), ("agent", "YWdlbnQ"));
+    // A name that is not there is a place in the list as well.
+    let (page, next) = host.registry.list(&caller(), 1, "Yg", false).await.unwrap();
+    assert_eq!((page[0].name.as_str(), next.as_str()), ("scripted", ""));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_page_has_50_unless_asked_and_500_at_most() {
     let host = Host::new().await;
     for number in 0..501 {

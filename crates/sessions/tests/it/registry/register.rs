@@ -8,10 +8,10 @@ use mainspring_api::{
     HarnessState, Placement, RegisterOutcome,
 };
 use mainspring_eventlog::spec_digest;
-use mainspring_sessions::{RETIRE_REASON_BYTES_MAX, SPEC_BYTES_MAX};
+use mainspring_sessions::{REGISTRATIONS_MAX, RETIRE_REASON_BYTES_MAX, SPEC_BYTES_MAX};
 
 use super::{Host, assert_is, put_row, remote};
-use crate::support::{caller, turn};
+use crate::support::{World, caller, turn};
 
 #[tokio::test(start_paused = true)]
 async fn a_new_registration_is_created_and_routable_at_once() {
@@ -172,4 +172,32 @@ async fn of_calls_at_the_same_time_one_registers() {
         }
         assert_eq!((created, unchanged, taken), (1, 9, 10));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_has_so_many_registrations_and_no_more() {
+    let world = World::new();
+    for number in 0..REGISTRATIONS_MAX {
+        put_row(&world, "harness", &format!("h{number}"), "?").await;
+    }
+    let host = Host::on(&world, &["scripted"], None).await.unwrap();
+    let said = assert_is(host.register("agent", remote("h:1")).await, Condition::QuotaExceeded);
+    assert!(said.contains("REGISTRATIONS_MAX"), "{said}");
+    assert_eq!(host.row("harness", "agent").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_caller_goes_away_is_made_whole() {
+    let host = Host::new().await;
+    let mut registering = Box::pin(host.register("agent", remote("h:1")));
+    assert!(futures_util::poll!(&mut registering).is_pending());
+    drop(registering);
+    host.service.idle().await;
+    host.create("agent").await.unwrap();
+    let mut retiring = Box::pin(host.retire("agent"));
+    assert!(futures_util::poll!(&mut retiring).is_pending());
+    drop(retiring);
+    host.service.idle().await;
+    assert_is(host.create("agent").await, Condition::HarnessRetired);
+    assert_eq!(host.get("agent").await.unwrap().state, HarnessState::Retired);
 }
