@@ -67,6 +67,14 @@ conditions! {
     InvalidArgument = "invalid_argument" => InvalidInput,
     /// No harness of that name is served here.
     UnknownHarness = "unknown_harness" => InvalidInput,
+    /// No harness of that name is registered or configured.
+    HarnessNotFound = "harness_not_found" => NotFound,
+    /// The harness takes no new sessions.
+    HarnessRetired = "harness_retired" => Precondition,
+    /// The harness is known, and this host cannot serve it.
+    HarnessUnservable = "harness_unservable" => Precondition,
+    /// The session stays with its harness: it, or the one that was asked for, is registered.
+    HarnessPinned = "harness_pinned" => Precondition,
     /// A single value exceeds its bound.
     ValueTooLarge = "value_too_large" => LimitExceeded,
     /// A quota of the host is used up.

@@ -26,3 +26,17 @@ pub fn decode(token: &str) -> Option<PageKey> {
         uid: SessionUid::new(uid).ok()?,
     })
 }
+
+/// The token of a page that starts after a name.
+#[must_use]
+pub fn encode_name(name: &str) -> String {
+    URL_SAFE_NO_PAD.encode(name)
+}
+
+/// Reads the token of a page of names; `None` when it is not one. The empty
+/// name is no place in a list.
+#[must_use]
+pub fn decode_name(token: &str) -> Option<String> {
+    let name = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+    (!name.is_empty()).then_some(name)
+}

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use mainspring_api::{
     ApprovalPolicy, Authorizer, Clock, Entropy, Harness, HarnessConnector, ModelPolicy,
-    ModelProvider, OsEntropy, Outcome, Runtime, SystemClock, ToolCall, ToolError, ToolExecutor,
-    ToolResult, ToolScope, async_trait, random_hex,
+    ModelProvider, OsEntropy, Outcome, Runtime, SessionsError, SystemClock, ToolCall, ToolError,
+    ToolExecutor, ToolResult, ToolScope, async_trait, random_hex,
 };
-use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{EventLog, Holder};
 use mainspring_harness::{EchoModel, REFERENCE_KINDS, reference};
-use mainspring_placement::{Connectors, Harnesses, PlacementError, Placer, PlacerOptions};
-use mainspring_sessions::{ExecStateProjection, Service, ServiceOptions};
+use mainspring_placement::{Connectors, Harnesses, PlacementError};
+use mainspring_sessions::{ExecStateProjection, Registry, Service, ServiceOptions};
+
+use crate::placers::Placers;
 
 /// The harness that sessions run on when nothing else is said.
 const DEFAULT_HARNESS: &str = "echo";
@@ -30,6 +31,7 @@ pub struct HostBuilder {
     authorizer: Option<Arc<dyn Authorizer>>,
     exec_state: ExecStateProjection,
     connectors: Connectors,
+    has_grpc: bool,
     placed: Vec<(String, Arc<dyn Runtime>)>,
     replace_built_in: bool,
     every_built_in: bool,
@@ -53,6 +55,7 @@ impl HostBuilder {
             authorizer: None,
             exec_state: ExecStateProjection::default(),
             connectors: Connectors::in_process(),
+            has_grpc: false,
             placed: Vec::new(),
             replace_built_in: false,
             every_built_in: false,
@@ -125,6 +128,7 @@ impl HostBuilder {
     #[must_use]
     pub fn grpc(mut self, connector: Arc<dyn HarnessConnector>) -> Self {
         self.connectors = self.connectors.with_grpc(connector);
+        self.has_grpc = true;
         self
     }
 
@@ -167,28 +171,20 @@ impl HostBuilder {
             id: random_hex(&*self.entropy, 8),
             name: format!("pid/{}", std::process::id()),
         };
-        let connector: Arc<dyn HarnessConnector> = Arc::new(self.connectors.clone());
-        let model: Arc<dyn ModelProvider> =
-            self.model.clone().unwrap_or_else(|| Arc::new(EchoModel));
-        let tools = self.tools.clone().unwrap_or_else(|| Arc::new(NoTools));
-        let placer = |name: &str, runtime: &Arc<dyn Runtime>| {
-            Placer::new(PlacerOptions {
-                name: name.to_owned(),
-                runtime: Arc::clone(runtime),
-                connector: Arc::clone(&connector),
-                model: Arc::clone(&model),
-                policy: self.model_policy.clone(),
-                tools: Some(Arc::clone(&tools)),
-                approved_retry: ApprovedRetry::DeclaredOnly,
-                descriptor_id: String::new(),
-                holder: holder.clone(),
-                clock: Arc::clone(&self.clock),
-                entropy: Arc::clone(&self.entropy),
-            })
+        let placers = Placers {
+            connector: Arc::new(self.connectors.clone()),
+            has_grpc: self.has_grpc,
+            model: self.model.clone().unwrap_or_else(|| Arc::new(EchoModel)),
+            policy: self.model_policy.clone(),
+            tools: self.tools.clone().unwrap_or_else(|| Arc::new(NoTools)),
+            holder: holder.clone(),
+            clock: Arc::clone(&self.clock),
+            entropy: Arc::clone(&self.entropy),
         };
+        let placer = |name: &str, runtime: &Arc<dyn Runtime>| placers.placer(name, "", runtime);
         let built_in = self.built_in()?;
         let mut runtimes = vec![Arc::clone(&built_in)];
-        let mut harnesses = Harnesses::new(placer(DEFAULT_HARNESS, &built_in));
+        let harnesses = Harnesses::new(placer(DEFAULT_HARNESS, &built_in));
         harnesses.add(placer("gate", &built_in)).map_err(HostError::from)?;
         if self.model.is_some() || self.every_built_in {
             harnesses.add(placer("chat", &built_in)).map_err(HostError::from)?;
@@ -219,7 +215,7 @@ impl HostBuilder {
             approval_policy: self.approval_policy.clone(),
             reclaim: None,
         });
-        Ok(Host { service, harnesses, runtimes })
+        Ok(Host { service, harnesses, runtimes, placers })
     }
 
     /// The built-in harnesses, in this process.
@@ -279,6 +275,7 @@ pub struct Host {
     service: Service,
     harnesses: Harnesses,
     runtimes: Vec<Arc<dyn Runtime>>,
+    placers: Placers,
 }
 
 impl Host {
@@ -294,9 +291,26 @@ impl Host {
         &self.harnesses
     }
 
+    /// The registry of harnesses that operators put there while the host runs,
+    /// with what its store holds loaded, and the host's own names reserved. A
+    /// host that serves opens it once, before it serves, also if nobody may
+    /// call it: what was registered is routable from then on.
+    ///
+    /// # Errors
+    /// As [`Registry::open`]; the host must not serve then.
+    pub async fn open_registry(&self) -> Result<Registry, SessionsError> {
+        Registry::open(&self.service, Arc::new(self.placers.clone())).await
+    }
+
     /// Ends all compute that this host started.
     pub async fn close(&self) {
-        for runtime in &self.runtimes {
+        let mut runtimes = self.runtimes.clone();
+        for placer in self.harnesses.placers() {
+            if !runtimes.iter().any(|known| Arc::ptr_eq(known, placer.runtime())) {
+                runtimes.push(Arc::clone(placer.runtime()));
+            }
+        }
+        for runtime in &runtimes {
             if let Err(error) = runtime.close().await {
                 tracing::warn!(runtime = runtime.name(), error = %error, "runtime not closed");
             }

@@ -29,6 +29,7 @@
 
 mod host;
 mod opening;
+mod placers;
 mod stores;
 
 pub use host::{Host, HostBuilder, HostError};
@@ -40,6 +41,10 @@ pub use stores::RedbFactory;
 pub use stores::{Compacted, MemoryFactory, StoreFactory, Stores};
 
 pub use mainspring_api as api;
+#[cfg(feature = "authn")]
+pub use mainspring_authn as authn;
+#[cfg(feature = "authz")]
+pub use mainspring_authz as authz;
 pub use mainspring_controller as controller;
 pub use mainspring_eventlog as eventlog;
 pub use mainspring_harness as harness;

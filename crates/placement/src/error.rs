@@ -28,6 +28,25 @@ pub enum PlacementError {
         /// What is served.
         served: Vec<String>,
     },
+    /// The harness is registered or configured here, and cannot be served.
+    #[error("harness {harness:?} cannot be served here: {reason}")]
+    HarnessUnservable {
+        /// The harness.
+        harness: String,
+        /// Why.
+        reason: String,
+    },
+    /// The harness takes no new sessions. Existing ones go on.
+    #[error("harness {0:?} is retired: it takes no new sessions")]
+    HarnessRetired(String),
+    /// A registered harness and another one do not take turns on a session.
+    #[error("session is pinned to harness {stored:?}; {asked:?} was asked for")]
+    HarnessPinned {
+        /// The session's own.
+        stored: String,
+        /// What was asked for.
+        asked: String,
+    },
     /// The name is taken.
     #[error("harness {0:?} exists already")]
     HarnessExists(String),
@@ -101,6 +120,9 @@ impl PlacementError {
         match self {
             Self::SessionBusy { .. } => Condition::SessionBusy,
             Self::UnknownHarness { .. } => Condition::UnknownHarness,
+            Self::HarnessUnservable { .. } => Condition::HarnessUnservable,
+            Self::HarnessRetired(_) => Condition::HarnessRetired,
+            Self::HarnessPinned { .. } => Condition::HarnessPinned,
             Self::HarnessExists(_) => Condition::AlreadyExists,
             Self::RecordedHarnessNotServed(_) => Condition::RecordedHarnessNotServed,
             Self::DescriptorMismatch { .. } => Condition::DescriptorMismatch,

@@ -13,12 +13,13 @@ mod error;
 mod guard;
 mod harnesses;
 mod history;
+mod observe;
 mod park;
 mod placer;
 
 pub use connectors::Connectors;
 pub use error::PlacementError;
 pub use guard::{Changes, Guard, Held, Lease, Operation, Told};
-pub use harnesses::Harnesses;
+pub use harnesses::{Harnesses, Registered};
 pub use history::JournalHistory;
 pub use placer::{Call, Placer, PlacerOptions, can_place};

@@ -20,7 +20,7 @@ use crate::guard::Lease;
 use crate::history::JournalHistory;
 
 /// How long a harness may take to be reached and to describe itself at admission.
-const ADMISSION_MAX: Duration = Duration::from_secs(10);
+pub(crate) const ADMISSION_MAX: Duration = Duration::from_secs(10);
 
 /// Whether a runtime can run a harness: a memory harness needs memory snapshots.
 #[must_use]
@@ -491,7 +491,7 @@ impl Placer {
         }
     }
 
-    async fn close(&self, session: &SessionUid, connection: HarnessConnection) {
+    pub(crate) async fn close(&self, session: &SessionUid, connection: HarnessConnection) {
         if let Err(error) = connection.close().await {
             tracing::warn!(session = %session, error = %error, "harness connection not closed");
         }

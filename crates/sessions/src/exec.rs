@@ -177,9 +177,8 @@ impl Inner {
         row: &SessionRow,
         asked: &str,
     ) -> Result<Arc<Placer>, SessionsError> {
-        let name = if asked.is_empty() { &row.session.harness } else { asked };
-        let placer = self.options.harnesses.find(name);
-        placer.map(Arc::clone).map_err(|error| placement_failed(error).on(&row.session.uid))
+        let placer = self.options.harnesses.find_for_turn(&row.session.harness, asked);
+        placer.map_err(|error| placement_failed(error).on(&row.session.uid))
     }
 
     /// A stream of a turn, after a position. `None` as [`Feed::watch`].

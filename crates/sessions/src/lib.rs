@@ -13,6 +13,9 @@
 //! once, and whoever asks sees it. One that its host left open is finished by
 //! the next one, if that is told to look.
 //!
+//! [`Registry`] implements `api::HarnessRegistry` beside it: harnesses that
+//! operators register while the host runs are rows of the same store.
+//!
 //! [`ApprovalPolicy`]: mainspring_api::ApprovalPolicy
 
 mod access;
@@ -33,6 +36,7 @@ mod live;
 mod operations;
 mod reclaim;
 mod recovery;
+mod registry;
 mod repeat;
 mod replay;
 mod resume;
@@ -42,4 +46,7 @@ mod sessions;
 pub use convert::ExecStateProjection;
 pub use reclaim::Reclaim;
 pub use recovery::Recovered;
+pub use registry::{
+    PlacementBuilder, REGISTRATIONS_MAX, RETIRE_REASON_BYTES_MAX, Registry, SPEC_BYTES_MAX,
+};
 pub use service::{Service, ServiceOptions};

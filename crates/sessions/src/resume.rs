@@ -157,7 +157,7 @@ impl Inner {
             Err(_) if waits => harnesses.find(""),
             found => found,
         };
-        placer.map(Arc::clone).map_err(|error| placement_failed(error).on(&row.session.uid))
+        placer.map_err(|error| placement_failed(error).on(&row.session.uid))
     }
 
     pub(crate) async fn suspend(

@@ -57,8 +57,12 @@ impl Inner {
             return Ok(row);
         }
         self.admit_turn()?;
-        // The harness is resolved now, not at the first turn.
-        self.options.harnesses.find(&session.harness).map_err(placement_failed)?;
+        // The harness is resolved now, not at the first turn. Between this and
+        // the insert it may be retired: then the two calls overlap, and the
+        // create counts as the earlier one. A create that begins after a retire
+        // has answered is refused, which is all that a caller can tell apart;
+        // this host's registry is the only one that changes its store.
+        self.options.harnesses.find_for_new(&session.harness).map_err(placement_failed)?;
         let (log, id) = (&self.options.log, AppendId::random(&*self.options.entropy));
         match settle(|| log.create(id, session.clone())).await {
             // The same call was faster.

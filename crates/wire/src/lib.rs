@@ -48,7 +48,7 @@ pub use json::{json_from_struct, struct_from_json};
 pub use message::PART_DEPTH_MAX;
 pub use registry::{
     harnesses_from_wire, harnesses_to_wire, registered_from_wire, registered_to_wire,
-    registration_from_wire,
+    registration_from_wire, spec_to_register,
 };
 pub use requests::approved_to_wire;
 pub use scalar::session_uid;

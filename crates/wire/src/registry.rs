@@ -98,6 +98,18 @@ impl TryFrom<v1::HarnessRegistration> for HarnessRegistration {
     }
 }
 
+/// The spec of a request to register: how the harness is brought back must be
+/// said in it, where an answer may leave that to the default.
+///
+/// # Errors
+/// [`WireError`] when the resumability is not said, or not known here.
+pub fn spec_to_register(spec: v1::HarnessSpec) -> Result<HarnessSpec, WireError> {
+    if let Some(capabilities) = &spec.capabilities {
+        resumability_said("spec.capabilities.resumability", capabilities.resumability)?;
+    }
+    Ok(spec.into())
+}
+
 /// What a registration did, for the wire.
 ///
 /// # Errors
@@ -134,10 +146,7 @@ pub fn registration_from_wire(
     request: v1::RegisterHarnessRequest,
 ) -> Result<(String, HarnessSpec), WireError> {
     let spec = request.spec.ok_or_else(|| WireError::missing("spec"))?;
-    if let Some(capabilities) = &spec.capabilities {
-        resumability_said("spec.capabilities.resumability", capabilities.resumability)?;
-    }
-    Ok((request.name, spec.into()))
+    Ok((request.name, spec_to_register(spec)?))
 }
 
 /// A page of registrations for the wire.

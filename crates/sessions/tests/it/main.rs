@@ -9,6 +9,7 @@ mod describe;
 mod finding;
 mod follow;
 mod recovery;
+mod registry;
 mod repeat;
 mod stopping;
 mod support;

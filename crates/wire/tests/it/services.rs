@@ -11,7 +11,7 @@ use mainspring_api::{
 };
 use mainspring_wire::{
     CallFailure, ControllerFrame, Frame, HistoryPage, ModelResult, StartFrame,
-    registered_from_wire, registered_to_wire, v1,
+    registered_from_wire, registered_to_wire, spec_to_register, v1,
 };
 
 fn identity() -> IdentityRef {
@@ -255,4 +255,23 @@ fn registrations_survive() {
         let read = registered_from_wire(wire).unwrap();
         assert_eq!(read, (harness, RegisterOutcome::Reactivated));
     }
+}
+
+/// A request to register says how its harness is brought back; the rest is the registry's to judge.
+#[test]
+fn a_spec_to_register_says_its_resumability() {
+    let with = |resumability| v1::HarnessSpec {
+        capabilities: Some(v1::Capabilities { resumability, ..Default::default() }),
+        ..Default::default()
+    };
+    let refused = |number| spec_to_register(with(number)).unwrap_err().to_string();
+    assert_eq!(refused(0), "spec.capabilities.resumability: missing");
+    assert_eq!(refused(9), "spec.capabilities.resumability: unknown enum number 9");
+    for (number, resumability) in
+        [(1, Resumability::StatelessReplay), (2, Resumability::RequiresMemorySnapshot)]
+    {
+        let spec = spec_to_register(with(number)).unwrap();
+        assert_eq!(spec.capabilities.unwrap().resumability, resumability);
+    }
+    assert_eq!(spec_to_register(v1::HarnessSpec::default()).unwrap().capabilities, None);
 }

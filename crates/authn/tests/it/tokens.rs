@@ -1,0 +1,195 @@
+//! Which tokens hold.
+
+use mainspring_api::Timestamp;
+use ring::hmac;
+use serde_json::{Value, json};
+
+use crate::support::{
+    AUDIENCE, Issuer, Key, NOW, assert_refused, authenticator, b64, claims, message, present,
+};
+
+#[tokio::test]
+async fn each_kind_of_key_gives_issuer_subject_and_expiry() {
+    for key in [Key::rsa(), Key::ec(), Key::ed()] {
+        let issuer = Issuer::start(&[key.jwk("k1")]).await;
+        let authenticator = authenticator(&issuer);
+        let verified = present(&authenticator, key.token("k1", &claims(&json!({})))).await.unwrap();
+        assert_eq!(verified.identity.issuer, "https://issuer.example");
+        assert_eq!(verified.identity.subject, "alice");
+        assert_eq!(verified.expires, Some(Timestamp { seconds: NOW + 300, nanos: 0 }));
+    }
+}
+
+#[tokio::test]
+async fn a_token_holds_only_with_claims_that_say_so() {
+    let key = Key::ed();
+    let issuer = Issuer::start(&[key.jwk("k1")]).await;
+    let authenticator = authenticator(&issuer);
+    let cases = [
+        (true, json!({"aud": ["other", AUDIENCE]})),
+        (true, json!({"sub": "a\u{0}b \u{e9}"})),
+        (true, json!({"exp": NOW - 59})),
+        (true, json!({"exp": 1_800_000_300.5})),
+        (true, json!({"nbf": NOW + 60})),
+        (true, json!({"groups": [1, {"a": null}]})),
+        (false, json!({"exp": NOW - 60})),
+        (false, json!({"exp": NOW - 61})),
+        (false, json!({"exp": null})),
+        (false, json!({"exp": "1900000000"})),
+        (false, json!({"exp": -1})),
+        (false, json!({"exp": 1e300})),
+        (false, json!({"exp": u64::MAX})),
+        (false, json!({"nbf": NOW + 61})),
+        (false, json!({"nbf": "now"})),
+        (false, json!({"aud": null})),
+        (false, json!({"aud": "other"})),
+        (false, json!({"aud": []})),
+        (false, json!({"aud": "Mainspring"})),
+        (false, json!({"aud": [AUDIENCE, 1]})),
+        (false, json!({"iss": null})),
+        (false, json!({"iss": "https://other.example"})),
+        (false, json!({"iss": "https://issuer.example/"})),
+        (false, json!({"iss": ["https://issuer.example"]})),
+        (false, json!({"sub": null})),
+        (false, json!({"sub": ""})),
+        (false, json!({"sub": 7})),
+        (false, json!({"sub": ["alice"]})),
+    ];
+    for (holds, changes) in cases {
+        let answer = present(&authenticator, key.token("k1", &claims(&changes))).await;
+        match holds {
+            true => drop(answer.unwrap_or_else(|error| panic!("{changes}: {error}"))),
+            false => assert_refused(answer, &changes.to_string()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_twice_is_refused() {
+    let key = Key::ed();
+    let issuer = Issuer::start(&[key.jwk("k1")]).await;
+    let authenticator = authenticator(&issuer);
+    let once = claims(&json!({})).to_string();
+    let twice = format!("{{\"sub\":\"root\",{}", &once[1..]);
+    let header = json!({"alg": "EdDSA", "kid": "k1"});
+    for (claims, holds) in [(once, true), (twice, false)] {
+        let message = message(&header, &claims);
+        let token = format!("{message}.{}", b64(key.sign(message.as_bytes())));
+        assert_eq!(present(&authenticator, token).await.is_ok(), holds);
+    }
+}
+
+#[tokio::test]
+async fn the_signature_and_its_algorithm_are_the_issuers() {
+    let (rsa, ed) = (Key::rsa(), Key::ed());
+    let jwk = rsa.jwk("k1");
+    let issuer = Issuer::start(&[jwk.clone(), ed.jwk("k2")]).await;
+    let authenticator = authenticator(&issuer);
+    let claims = claims(&json!({}));
+    let good = rsa.token("k1", &claims);
+    present(&authenticator, good.clone()).await.unwrap();
+
+    let (signed, signature) = good.rsplit_once('.').unwrap();
+    let unsigned = |alg: &str| message(&json!({"alg": alg, "kid": "k1"}), &claims.to_string());
+    // The public key as a shared secret, in each form that it is known in.
+    let with_public_key = |secret: &[u8]| {
+        let message = unsigned("HS256");
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        format!("{message}.{}", b64(hmac::sign(&secret, message.as_bytes())))
+    };
+    let mut other_claims = claims.clone();
+    other_claims["sub"] = json!("root");
+    let swapped = message(&json!({"alg": "RS256", "kid": "k1"}), &other_claims.to_string());
+    let n = jwk["n"].as_str().unwrap();
+    let cases = [
+        ("no signature", format!("{signed}.")),
+        ("none", format!("{}.", unsigned("none"))),
+        ("none, signed", format!("{}.{signature}", unsigned("none"))),
+        ("HS256 with the modulus", with_public_key(n.as_bytes())),
+        ("HS256 with the key set", with_public_key(jwk.to_string().as_bytes())),
+        ("other claims", format!("{swapped}.{signature}")),
+        ("another key's", Key::ed().token("k2", &claims)),
+        ("another key id", ed.token("k1", &claims)),
+        ("another algorithm of the family", {
+            let header = json!({"alg": "RS512", "kid": "k1"});
+            rsa.token_of(&header, &claims)
+        }),
+        ("a critical extension", {
+            let header = json!({"alg": "EdDSA", "kid": "k2", "crit": ["exp"], "exp": 1});
+            ed.token_of(&header, &claims)
+        }),
+    ];
+    for (case, token) in cases {
+        assert_refused(present(&authenticator, token).await, case);
+    }
+    assert_eq!(issuer.fetches(), 1, "none of these is worth another look");
+}
+
+#[tokio::test]
+async fn what_is_no_token_or_a_huge_one_is_refused_without_asking() {
+    let key = Key::ed();
+    let issuer = Issuer::start(&[key.jwk("k1")]).await;
+    let authenticator = authenticator(&issuer);
+    let huge = key.token("k1", &claims(&json!({"x": "y".repeat(16 << 10)})));
+    let texts =
+        ["", ".", "..", "...", "a.b", "a.b.c", "e30.e30.e30", "\u{0}", "Bearer x", huge.as_str()];
+    for text in texts {
+        assert_refused(present(&authenticator, text).await, &text[..text.len().min(20)]);
+    }
+    assert_eq!(issuer.fetches(), 0);
+    let near = key.token("k1", &claims(&json!({"x": "y".repeat(10 << 10)})));
+    present(&authenticator, near).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_keys_for_signatures_of_sound_size_count() {
+    let (rsa, ed) = (Key::rsa(), Key::ed());
+    let changed = |mut jwk: Value, name: &str, value: Value| {
+        jwk[name] = value;
+        jwk
+    };
+    let cases = [
+        ("for encryption", &rsa, changed(rsa.jwk("k1"), "use", json!("enc"))),
+        ("for signing alone", &rsa, changed(rsa.jwk("k1"), "key_ops", json!(["sign"]))),
+        ("for another algorithm", &rsa, changed(rsa.jwk("k1"), "alg", json!("PS256"))),
+        ("of another curve", &ed, changed(ed.jwk("k1"), "crv", json!("P-256"))),
+        ("too short", &ed, changed(ed.jwk("k1"), "x", json!(b64([1; 31])))),
+        ("small", &rsa, changed(rsa.jwk("k1"), "n", json!(b64([0xff; 128])))),
+        ("shared", &ed, json!({"kty": "oct", "kid": "k1", "k": b64("secret")})),
+        ("unknown", &ed, json!({"kty": "PQC", "kid": "k1"})),
+        ("no key", &ed, json!(7)),
+    ];
+    for (case, key, jwk) in cases {
+        let spare = Key::ec();
+        let issuer = Issuer::start(&[jwk, spare.jwk("spare")]).await;
+        let authenticator = authenticator(&issuer);
+        let answer = present(&authenticator, key.token("k1", &claims(&json!({})))).await;
+        assert_refused(answer, case);
+        let spared = present(&authenticator, spare.token("spare", &claims(&json!({})))).await;
+        assert!(spared.is_ok(), "{case} spoils the others");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_names_no_key_means_the_only_one_that_fits() {
+    let (ec, ed) = (Key::ec(), Key::ed());
+    let issuer = Issuer::start(&[ec.jwk("a"), ed.jwk("b")]).await;
+    let one_each = authenticator(&issuer);
+    let token = ed.token_of(&json!({"alg": "EdDSA"}), &claims(&json!({})));
+    present(&one_each, token.clone()).await.unwrap();
+    issuer.publish(&[ed.jwk("b"), Key::ed().jwk("c")]);
+    assert_refused(present(&authenticator(&issuer), token).await, "two fit");
+}
+
+#[tokio::test]
+async fn nothing_of_a_token_is_shown() {
+    let key = Key::ed();
+    let issuer = Issuer::start(&[key.jwk("k1")]).await;
+    let authenticator = authenticator(&issuer);
+    let token = key.token("k1", &claims(&json!({"sub": "mallory", "aud": "elsewhere"})));
+    let error = present(&authenticator, token.clone()).await.unwrap_err();
+    let shown = format!("{error} {error:?} {authenticator:?}");
+    for part in token.split('.').chain(["mallory", "elsewhere"]) {
+        assert!(!shown.contains(part), "{shown}");
+    }
+}

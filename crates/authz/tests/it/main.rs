@@ -1,0 +1,6 @@
+//! The policies, asked everything.
+
+#[cfg(feature = "cedar")]
+mod cedar;
+mod owner;
+mod support;
