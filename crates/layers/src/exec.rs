@@ -15,6 +15,10 @@ struct Running {
     caller: Caller,
     /// Names its execution, so that it can be sent again.
     request: ExecRequest,
+    /// Whether that name was chosen here, and not by the caller.
+    chosen: bool,
+    /// Whether the server knows the turn by that name: only then is it sent again.
+    attaches: bool,
     stream: Option<ExecStream>,
     /// The last record that was passed on.
     last: Seq,
@@ -39,7 +43,8 @@ pub(crate) async fn exec(
         // A turn that a loss cancels is not begun again by whoever lost it.
         return inner.exec(caller, request).await;
     }
-    if request.execution_id.is_none() && request.idempotency_key.is_none() {
+    let chosen = request.execution_id.is_none() && request.idempotency_key.is_none();
+    if chosen {
         match request.session {
             Some(_) => request.execution_id = Some(ExecutionId::random(&*options.entropy)),
             // Names the session, too, that is created with it.
@@ -50,6 +55,8 @@ pub(crate) async fn exec(
         inner: Arc::clone(inner),
         caller: caller.clone(),
         request,
+        chosen,
+        attaches: true,
         stream: None,
         last: Seq::ZERO,
         sessions: 0,
@@ -75,6 +82,13 @@ impl Running {
         use mainspring_api::{Classify as _, Outcome};
         match self.connect().await {
             Err(error) if error.outcome() == Outcome::Unknown => self.lose(error).await,
+            Err(error) if self.chosen && error.condition() == Condition::Unimplemented => {
+                // It cannot be attached to, but it can be run.
+                self.attaches = false;
+                self.request.execution_id = None;
+                self.request.idempotency_key = None;
+                self.connect().await
+            }
             begun => begun,
         }
     }
@@ -88,6 +102,9 @@ impl Running {
     /// Waits, unless a turn that is told of the same way again is told of.
     async fn lose(&mut self, error: SessionsError) -> Result<(), SessionsError> {
         self.stream = None;
+        if !self.attaches {
+            return Err(error);
+        }
         let condition = error.condition();
         let is_connection = matches!(condition, Condition::Unavailable | Condition::OutcomeUnknown);
         if !is_connection && !is_lost_host(condition) {
@@ -124,6 +141,13 @@ impl Running {
                         continue;
                     }
                     self.last = record.seq;
+                    // A server that knows nothing of such names made up its own:
+                    // the same again would be another turn.
+                    if let (Some(named), Some(is)) =
+                        (&self.request.execution_id, &record.event.execution_id)
+                    {
+                        self.attaches &= named == is;
+                    }
                     self.progress();
                     return Ok(Some(ExecUpdate::Record(record)));
                 }

@@ -19,7 +19,9 @@ use crate::{exec, follow, resume};
 /// - A record that was committed comes once, in order, whatever happens to the
 ///   connection.
 /// - `exec` runs one turn: its execution id, or its idempotency key, is chosen
-///   before it is first sent, and the same is sent again.
+///   before it is first sent, and the same is sent again. A server that does not
+///   know such names, which it says or shows by the id of its first record, is
+///   not asked again: then the loss is passed on.
 /// - A stream that makes no progress for [`ReconnectOptions::reconnect_max`]
 ///   ends with its last error.
 #[derive(Debug, Clone)]

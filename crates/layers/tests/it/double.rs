@@ -39,6 +39,15 @@ impl Random {
     }
 }
 
+/// What the server makes of a turn's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    Known,
+    Refused,
+    /// It does not read them.
+    Unread,
+}
+
 /// What the server has, and what was asked of it.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -56,6 +65,9 @@ pub(crate) struct State {
     pub(crate) driven: bool,
     /// Names of the turns that were asked for.
     pub(crate) turns: BTreeSet<String>,
+    pub(crate) names: Names,
+    /// The turn's id.
+    pub(crate) execution: Option<ExecutionId>,
     /// Whether every connection is refused.
     pub(crate) dead: bool,
     /// Whether a resume was taken.
@@ -78,6 +90,8 @@ impl Double {
             parks: seed.is_multiple_of(3),
             driven: true,
             turns: BTreeSet::new(),
+            names: Names::Known,
+            execution: Some(ExecutionId::new(EXECUTION).unwrap()),
             dead: false,
             begun: false,
             calls: 0,
@@ -132,7 +146,10 @@ impl Double {
             prev_hash: None,
             hash: Hash::new([0; 32]),
             fence: Fence::NONE,
-            event: Event::of(body),
+            event: Event {
+                execution_id: self.with(|state| state.execution.clone()),
+                ..Event::of(body)
+            },
             notes: Notes::default(),
         }
     }
@@ -242,9 +259,22 @@ impl Sessions for Double {
     }
 
     async fn exec(&self, _: &Caller, request: ExecRequest) -> Result<ExecStream, SessionsError> {
+        if self.with(|state| state.names == Names::Refused)
+            && (request.execution_id.is_some() || request.idempotency_key.is_some())
+        {
+            return none();
+        }
+        let named = request.execution_id.clone();
+        if self.with(|state| state.names == Names::Known) {
+            self.with(|state| state.execution = named);
+        }
         let name = request.execution_id.map(|id| id.to_string()).or(request.idempotency_key);
         let start = self.with(|state| {
-            state.turns.insert(name.expect("a turn that can be attached to has a name"));
+            let fresh = format!("turn {}", state.turns.len());
+            state.turns.insert(match state.names {
+                Names::Known => name.expect("a turn that can be attached to has a name"),
+                _ => fresh,
+            });
             state.start
         });
         self.turn(start, true)

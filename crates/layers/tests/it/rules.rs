@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    Condition, ExecRequest, ExecutionId, FollowRequest, OnDisconnect, Seq, Sessions as _,
+    Condition, ExecRequest, ExecUpdate, ExecutionId, FollowRequest, OnDisconnect, Seq,
+    Sessions as _,
 };
 use mainspring_layers::{Notice, RECONNECT_MAX, Reconnect, ReconnectOptions};
 use tokio::time::Instant;
 
-use crate::double::{Double, EXECUTION, caller, uid};
+use crate::double::{Double, EXECUTION, Names, caller, uid};
 
 fn follow() -> FollowRequest {
     FollowRequest { session: uid(), after_seq: Seq::ZERO }
@@ -98,4 +99,44 @@ async fn a_silent_stream_is_lost_after_its_bound() {
     stream.next().await.unwrap().unwrap();
     assert_eq!(begun.elapsed().as_secs(), 15);
     assert_eq!(double.with(|state| state.calls), 2);
+}
+
+/// The same again would be another turn.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_a_server_knows_by_another_name_is_not_begun_again() {
+    let mut lost = 0;
+    for names in [Names::Refused, Names::Unread] {
+        for seed in 0..50 {
+            let double = Double::new(seed, 0);
+            double.with(|state| state.names = names);
+            let reconnect = Reconnect::new(Arc::new(double.clone()), ReconnectOptions::default());
+            let request = ExecRequest { session: Some(uid()), ..ExecRequest::default() };
+            let mut stream = reconnect.exec(&caller(), request.clone()).await.unwrap();
+            while let Some(update) = stream.next().await {
+                update.unwrap();
+            }
+            // Cut behind its first record, the turn is lost, and said to be.
+            double.with(|state| (state.cuts, state.head) = (1, state.start));
+            let mut stream = match reconnect.exec(&caller(), request).await {
+                Ok(stream) => stream,
+                Err(_) => continue,
+            };
+            let mut records = 0;
+            let error = loop {
+                match stream.next().await {
+                    Some(Ok(ExecUpdate::Record(_))) => records += 1,
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => break Some(error),
+                    None => break None,
+                }
+            };
+            // A loss before its first word is met by asking again.
+            if let (1.., Some(error)) = (records, error) {
+                assert_eq!(error.condition(), Condition::Unavailable);
+                assert_eq!(double.with(|state| state.turns.len()), 2, "seed {seed}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 50, "only {lost} were lost");
 }
