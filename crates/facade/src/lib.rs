@@ -43,6 +43,7 @@ pub use mainspring_api as api;
 pub use mainspring_controller as controller;
 pub use mainspring_eventlog as eventlog;
 pub use mainspring_harness as harness;
+pub use mainspring_layers as layers;
 #[cfg(feature = "model-http")]
 pub use mainspring_model_http as model_http;
 pub use mainspring_placement as placement;
