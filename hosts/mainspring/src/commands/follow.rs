@@ -100,3 +100,6 @@ fn settles(record: &LogRecord) -> bool {
         EventBody::End(_) | EventBody::ApprovalRequest(_) | EventBody::Error(_)
     )
 }
+
+#[cfg(test)]
+mod tests;
