@@ -29,6 +29,7 @@ mod resolve;
 mod resume;
 mod run;
 mod sink;
+pub mod spans;
 mod tape;
 mod writer;
 

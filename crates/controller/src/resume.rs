@@ -84,8 +84,8 @@ impl Controller {
             Ok(Prepared::Run(pending)) => {
                 let Pending { machine, tape, tag, start, writer } = *pending;
                 let sink = self.live_sink(machine, Some(tape), tag.clone(), writer, harness);
-                let ran = run::run(harness, start, sink, &self.bounds(deadline)).await;
-                Resumed::driven(self.finish(&tag, ran).await.map(drop))
+                let driven = self.drive(harness, start, sink, &tag, deadline).await;
+                Resumed::driven(driven.map(drop))
             }
         }
     }

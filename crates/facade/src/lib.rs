@@ -48,6 +48,7 @@ pub use mainspring_authz as authz;
 pub use mainspring_controller as controller;
 pub use mainspring_eventlog as eventlog;
 pub use mainspring_harness as harness;
+pub use mainspring_layers as layers;
 #[cfg(feature = "model-http")]
 pub use mainspring_model_http as model_http;
 pub use mainspring_placement as placement;

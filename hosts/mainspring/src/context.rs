@@ -1,27 +1,28 @@
 //! Where a command runs: on a host inside of it, or on a server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use mainspring::api::{Caller, OsEntropy, RequestId, SessionUid, Sessions};
+use mainspring::api::{Caller, Operations, OsEntropy, RequestId, SessionUid, Sessions};
 use mainspring::eventlog::{EventLog, OpenProgress};
 use mainspring::{Host, HostBuilder, Stores};
 
 use crate::args::{Global, HarnessArgs, ModelArgs};
 use crate::error::CliError;
-use crate::parts;
 use crate::progress::Recovery;
+use crate::{parts, remote};
 
 /// The sessions service that a command talks to.
 pub(crate) struct Context {
     pub(crate) sessions: Arc<dyn Sessions>,
+    /// What operators and auditors do, where that is reached.
+    operations: Result<Arc<dyn Operations>, CliError>,
     /// The host, when it is inside this process.
     pub(crate) host: Option<Host>,
 }
 
 impl Context {
     /// Opens the journal here, or connects to the server. Commands that run
-    /// turns say who answers model calls.
+    /// turns say which flags there are for who answers model calls.
     pub(crate) async fn open(
         global: &Global,
         harnesses: &HarnessArgs,
@@ -31,30 +32,49 @@ impl Context {
         match &global.server {
             Some(server) => {
                 refuse_host_flags(harnesses, model)?;
-                Ok(Self { sessions: remote(server).await?, host: None })
+                let link = remote::Link::open(global, server).await?;
+                let (sessions, operations) = (link.sessions(), link.operations());
+                Ok(Self { sessions, operations, host: None })
             }
             None => {
-                let setup = Setup { global, harnesses, model, approval_ttl: None };
+                let setup = Setup { global, runs_turns: model.is_some() };
                 setup.check()?;
                 let host = setup.host(open_log(journal(global, open)?).await?)?;
-                Ok(Self { sessions: Arc::new(host.service().clone()), host: Some(host) })
+                let service = Arc::new(host.service().clone());
+                Ok(Self {
+                    sessions: Arc::clone(&service) as Arc<dyn Sessions>,
+                    operations: Ok(service),
+                    host: Some(host),
+                })
             }
         }
     }
 
-    /// The host inside this process, for what a server does not offer yet.
-    pub(crate) fn embedded(&self, what: &str) -> Result<&Host, CliError> {
-        self.host.as_ref().ok_or_else(|| CliError::unimplemented(&format!("{what} with --server")))
+    /// Finding, verifying, exporting and importing.
+    pub(crate) fn operations(&self) -> Result<&Arc<dyn Operations>, CliError> {
+        self.operations.as_ref().map_err(Clone::clone)
     }
 
     /// The command that goes on with a session, where this one worked.
     pub(crate) fn next(global: &Global, command: &str, session: &SessionUid) -> String {
-        let place = match (&global.server, &global.journal) {
-            (Some(server), _) => format!(" --server {}", quoted(server)),
-            (None, Some(journal)) => format!(" --journal {}", quoted(journal)),
-            (None, None) => String::new(),
+        Self::placed(global, &format!("mainspring {command} --session {session}"))
+    }
+
+    /// A whole command, with where this one worked.
+    pub(crate) fn placed(global: &Global, command: &str) -> String {
+        let mut placed = command.to_owned();
+        let mut add = |flag: &str, value: &str| {
+            placed.push_str(&format!(" {flag} {}", quoted(value)));
         };
-        format!("mainspring {command} --session {session}{place}")
+        if let Some(config) = &global.config_flag {
+            add("--config-file", &config.to_string_lossy());
+        }
+        match (&global.server, &global.journal) {
+            (Some(server), _) => add("--server", server),
+            (None, Some(journal)) => add("--journal", journal),
+            (None, None) => {}
+        }
+        placed
     }
 
     /// Ends what this process started.
@@ -71,10 +91,8 @@ impl Context {
 #[derive(Clone, Copy)]
 pub(crate) struct Setup<'a> {
     pub(crate) global: &'a Global,
-    pub(crate) harnesses: &'a HarnessArgs,
-    pub(crate) model: Option<&'a ModelArgs>,
-    /// How long requests for approval stay open when a call does not say.
-    pub(crate) approval_ttl: Option<Duration>,
+    /// Whether it needs a model and tools.
+    pub(crate) runs_turns: bool,
 }
 
 impl Setup<'_> {
@@ -85,11 +103,8 @@ impl Setup<'_> {
 
     /// The host, over an open log.
     pub(crate) fn host(self, log: Arc<dyn EventLog>) -> Result<Host, CliError> {
-        let mut builder = HostBuilder::new(log).project(&self.global.project);
-        if let Some(ttl) = self.approval_ttl {
-            builder = builder.approval_ttl(ttl);
-        }
-        Ok(parts::configure(builder, self.harnesses, self.model)?.build()?)
+        let builder = HostBuilder::new(log).project(&self.global.project);
+        Ok(parts::configure(builder, &self.global.config, self.runs_turns)?.build()?)
     }
 }
 
@@ -100,7 +115,7 @@ pub(crate) fn stores() -> Stores {
 
 /// The journal that the command line names.
 pub(crate) fn journal(global: &Global, open: Open) -> Result<&str, CliError> {
-    let journal = global.journal.as_deref().unwrap_or(DEFAULT_JOURNAL);
+    let journal = &*global.config.journal;
     if open == Open::Existing {
         require(journal)?;
     }
@@ -132,9 +147,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| CliError::internal(format!("a thread of the command: {error}")))
 }
-
-/// The journal of a command that names none.
-const DEFAULT_JOURNAL: &str = "mainspring.redb";
 
 /// Whether a command may make the journal that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,17 +183,6 @@ fn refuse_host_flags(harnesses: &HarnessArgs, model: Option<&ModelArgs>) -> Resu
         ));
     }
     Ok(())
-}
-
-#[cfg(feature = "transport-grpc")]
-async fn remote(server: &str) -> Result<Arc<dyn Sessions>, CliError> {
-    use mainspring::transport_grpc::{LinkOptions, RemoteSessions};
-    Ok(Arc::new(RemoteSessions::connect(server, &LinkOptions::default()).await?))
-}
-
-#[cfg(not(feature = "transport-grpc"))]
-async fn remote(_server: &str) -> Result<Arc<dyn Sessions>, CliError> {
-    Err(CliError::usage("this build has no transport-grpc for --server"))
 }
 
 /// The caller of one command.

@@ -10,7 +10,7 @@ use mainspring::eventlog::LogError;
 pub(crate) const EXIT_CANCELLED: u8 = 130;
 
 /// Why a command failed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct CliError {
     pub(crate) code: String,
     pub(crate) kind: ErrorKind,

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod config;
 mod context;
 mod error;
 mod input;
@@ -12,30 +13,57 @@ mod parts;
 mod progress;
 mod recorded;
 mod records;
+mod remote;
+mod spec_json;
 mod stops;
+mod telemetry;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
 
-use args::{Cli, Command};
+use args::{Cli, Command, Global};
+use config::Loaded;
 use error::{CliError, EXIT_CANCELLED};
 use output::Output;
 use stops::Stops;
+use telemetry::Telemetry;
 
 fn main() -> ExitCode {
+    commands::complete::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return wrong_call(&error),
     };
-    init_logs(matches!(cli.command, Command::Serve(_) | Command::Harness(_)));
-    let output = Output::new(cli.global.output);
+    let output = Output::new(cli.global.output.unwrap_or_default());
+    if let Some(done) = commands::run_alone(&cli.command, output) {
+        return done.map_or_else(|error| output.fail(&error), |()| ExitCode::SUCCESS);
+    }
+    let loaded = cli.flags().and_then(|flags| {
+        config::load(cli.global.config_file.as_deref(), std::env::vars_os(), flags)
+    });
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return output.fail(&error),
+    };
+    let output = Output::new(loaded.config.output);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return output.fail(&CliError::internal(format!("runtime: {error}"))),
     };
-    let done = runtime.block_on(run(cli, output));
+    let serves =
+        matches!(cli.command, Command::Serve(_) | Command::Harness(args::Harness::Serve(_)));
+    let telemetry = {
+        let _on_runtime = runtime.enter();
+        Telemetry::start(&loaded.config, serves)
+    };
+    let telemetry = match telemetry {
+        Ok(telemetry) => telemetry,
+        Err(error) => return output.fail(&error),
+    };
+    let done = runtime.block_on(run(cli, &loaded, output));
+    telemetry.end();
     match done {
         // Turns that are left take the tools that they run with them.
         Done::Left(_) => runtime.shutdown_timeout(LEAVE_MAX),
@@ -58,13 +86,16 @@ enum Done {
     Left(ExitCode),
 }
 
-async fn run(cli: Cli, output: Output) -> Done {
+async fn run(cli: Cli, loaded: &Loaded, output: Output) -> Done {
     // A server drains when it is told to stop, and an exec cancels its turn; a
     // resumed turn in another process goes on without its client, and one in
     // this process can be resumed again.
-    let stoppable =
-        !matches!(cli.command, Command::Serve(_) | Command::Harness(_) | Command::Exec(_));
-    let command = commands::run(cli, output);
+    let stoppable = !matches!(
+        cli.command,
+        Command::Serve(_) | Command::Harness(args::Harness::Serve(_)) | Command::Exec(_)
+    );
+    let global = Global::new(loaded, cli.global.config_file);
+    let command = commands::run(cli.command, global, loaded, output);
     let done = if stoppable {
         let mut stops = match Stops::listen() {
             Ok(stops) => stops,
@@ -108,17 +139,4 @@ fn wrong_call(error: &clap::Error) -> ExitCode {
     }
     let _ = error.print();
     ExitCode::from(2)
-}
-
-/// Logs go to standard error; `MAINSPRING_LOG` sets what is shown. A client
-/// command reports its one error itself.
-fn init_logs(serves: bool) {
-    let default = if serves { "warn" } else { "off" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("MAINSPRING_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(std::io::stderr)
-        .try_init();
 }

@@ -1,48 +1,52 @@
 //! The optional parts of a host, as far as they are built in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainspring::HostBuilder;
 use mainspring::api::{ModelProvider, Runtime, ToolExecutor};
 use mainspring::runtime_local::{ChildSpec, LocalRuntime};
 
-use crate::args::{HarnessArgs, ModelArgs};
+use crate::config::{Config, ExecStateView, HarnessConfig, HarnessRuntime};
 use crate::error::CliError;
 
-/// Adds harnesses and the model that the command line names.
+/// Adds the harnesses, and the model and tools, that the configuration names.
 pub(crate) fn configure(
     mut builder: HostBuilder,
-    harnesses: &HarnessArgs,
-    model_args: Option<&ModelArgs>,
+    config: &Config,
+    runs_turns: bool,
 ) -> Result<HostBuilder, CliError> {
-    builder = builder.replace_built_in(harnesses.replace_builtin);
-    match model_args {
-        // No turn is run, so no model is needed and every harness is of use.
-        None => builder = builder.every_built_in(),
-        Some(args) => {
-            if let Some(tools) = tools(args)? {
-                builder = builder.tools(tools);
-            }
-            if let Some(model) = model(args)? {
-                builder = builder.model(model);
-            }
+    builder = builder.replace_built_in(config.replace_builtin);
+    if let Some(seconds) = config.approval_ttl {
+        builder = builder.approval_ttl(Duration::from_secs(seconds.into()));
+    }
+    if config.exec_state == ExecStateView::Reference {
+        return Err(CliError::unimplemented("exec_state = \"reference\""));
+    }
+    if runs_turns {
+        if let Some(tools) = tools(config)? {
+            builder = builder.tools(tools);
         }
+        if let Some(model) = model(config)? {
+            builder = builder.model(model);
+        }
+    } else {
+        // No turn is run, so no model is needed and every harness is of use.
+        builder = builder.every_built_in();
     }
     let mut remote: Vec<(&str, &str)> = Vec::new();
     let mut children = LocalRuntime::builder();
     let mut local: Vec<&str> = Vec::new();
-    for spec in &harnesses.harness_at {
-        let (name, place) = spec
-            .split_once('=')
-            .filter(|(name, place)| !name.is_empty() && !place.is_empty())
-            .ok_or_else(|| CliError::usage(format!("harness {spec:?} is not NAME=ADDR")))?;
-        if let Some(command) = place.strip_prefix("exec:") {
-            let spec = ChildSpec::parse(command)
-                .map_err(|error| CliError::usage(format!("harness {name:?}: {error}")))?;
-            children = children.child(name, spec);
-            local.push(name);
-        } else {
-            remote.push((name, place));
+    for harness in &config.harness {
+        let name = &*harness.name;
+        match place(harness)? {
+            Place::Child(command) => {
+                let spec = ChildSpec::parse(command)
+                    .map_err(|error| CliError::usage(format!("harness {name:?}: {error}")))?;
+                children = children.child(name, spec);
+                local.push(name);
+            }
+            Place::Remote(address) => remote.push((name, address)),
         }
     }
     if !local.is_empty() {
@@ -61,19 +65,49 @@ pub(crate) fn configure(
     with_grpc(builder, !local.is_empty() || !remote.is_empty())
 }
 
-/// The executor of the tools that the command line names.
+/// Where a harness runs, of what this build can run.
+#[derive(Debug)]
+enum Place<'a> {
+    Child(&'a str),
+    Remote(&'a str),
+}
+
+/// What the configuration says of a harness must be all there, and no more.
+fn place(harness: &HarnessConfig) -> Result<Place<'_>, CliError> {
+    let HarnessConfig { name, runtime, command, address, image, template, limits } = harness;
+    let refuse = |why: &str| Err(CliError::usage(format!("harness {name:?}: {why}")));
+    if name.is_empty() {
+        return refuse("its name is empty");
+    }
+    let has_pod_keys = image.is_some() || template.is_some() || limits.is_some();
+    match (runtime, command, address) {
+        (HarnessRuntime::Pod, ..) => {
+            refuse("runtime \"pod\" is not in this build; there are: child, remote")
+        }
+        (HarnessRuntime::Vm, ..) => {
+            refuse("runtime \"vm\" is not in this build; there are: child, remote")
+        }
+        _ if has_pod_keys => refuse("image, template and limits are for pods and VMs"),
+        (HarnessRuntime::Child, Some(command), None) => Ok(Place::Child(command)),
+        (HarnessRuntime::Child, ..) => refuse("a child has a command, and no address"),
+        (HarnessRuntime::Remote, None, Some(address)) => Ok(Place::Remote(address)),
+        (HarnessRuntime::Remote, ..) => refuse("a remote one has an address, and no command"),
+    }
+}
+
+/// The executor of the tools that the configuration names.
 #[cfg(feature = "tools-exec")]
-fn tools(args: &ModelArgs) -> Result<Option<Arc<dyn ToolExecutor>>, CliError> {
-    if args.tool.is_empty() {
+fn tools(config: &Config) -> Result<Option<Arc<dyn ToolExecutor>>, CliError> {
+    if config.tool.is_empty() {
         return Ok(None);
     }
-    let tools = mainspring::tools_exec::Tools::parse(&args.tool);
+    let tools = mainspring::tools_exec::Tools::parse(&config.tool);
     Ok(Some(Arc::new(tools.map_err(|error| CliError::usage(error.to_string()))?)))
 }
 
 #[cfg(not(feature = "tools-exec"))]
-fn tools(args: &ModelArgs) -> Result<Option<Arc<dyn ToolExecutor>>, CliError> {
-    match args.tool.is_empty() {
+fn tools(config: &Config) -> Result<Option<Arc<dyn ToolExecutor>>, CliError> {
+    match config.tool.is_empty() {
         true => Ok(None),
         false => Err(CliError::usage("this build has no tools-exec for --tool")),
     }
@@ -105,25 +139,25 @@ fn with_grpc(builder: HostBuilder, needed: bool) -> Result<HostBuilder, CliError
 }
 
 #[cfg(feature = "model-http")]
-fn model(args: &ModelArgs) -> Result<Option<Arc<dyn ModelProvider>>, CliError> {
+fn model(config: &Config) -> Result<Option<Arc<dyn ModelProvider>>, CliError> {
     use mainspring::api::Secret;
     use mainspring::model_http::{HttpModel, HttpModelOptions};
-    let Some(model) = &args.model else { return Ok(None) };
+    let Some(model) = &config.model else { return Ok(None) };
     let key = ["MODEL_API_KEY", "OPENAI_API_KEY"]
         .into_iter()
         .find_map(|name| std::env::var(name).ok().filter(|key| !key.is_empty()));
     let mut options = HttpModelOptions::new(model);
-    options.base_url.clone_from(&args.model_base_url);
-    options.path.clone_from(&args.model_path);
-    options.auth_header.clone_from(&args.model_auth_header);
+    options.base_url.clone_from(&config.model_base_url);
+    options.path.clone_from(&config.model_path);
+    options.auth_header.clone_from(&config.model_auth_header);
     options.api_key = key.map(Secret::new);
     let model = HttpModel::new(options).map_err(|error| CliError::usage(error.to_string()))?;
     Ok(Some(Arc::new(model)))
 }
 
 #[cfg(not(feature = "model-http"))]
-fn model(args: &ModelArgs) -> Result<Option<Arc<dyn ModelProvider>>, CliError> {
-    match args.model {
+fn model(config: &Config) -> Result<Option<Arc<dyn ModelProvider>>, CliError> {
+    match config.model {
         None => Ok(None),
         Some(_) => Err(CliError::usage("this build has no model-http for --model")),
     }

@@ -13,6 +13,7 @@ use mainspring_api::{
 };
 use mainspring_eventlog::{NewRecord, SessionRow, mint_any};
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
 use crate::approval::check_approvals;
 use crate::error::ControllerError;
@@ -21,6 +22,7 @@ use crate::journal::Journal;
 use crate::machine::{Facts, Machine};
 use crate::run::{self, Bounds};
 use crate::sink::{Means, RunSink};
+use crate::spans;
 use crate::tape::Tape;
 use crate::writer::{Tag, Writer};
 
@@ -150,8 +152,7 @@ impl Controller {
         start.inputs = record_start(&mut writer, turn.records(&tag, recorded)).await?;
         let machine = Machine::live(self.facts(model, Some(&descriptor)));
         let sink = self.live_sink(machine, None, tag.clone(), writer, harness);
-        let ran = run::run(harness, start, sink, &self.bounds(turn.deadline)).await;
-        let head = self.finish(&tag, ran).await?;
+        let head = self.drive(harness, start, sink, &tag, turn.deadline).await?;
         Ok(Executed { execution_id: id, head })
     }
 
@@ -162,6 +163,26 @@ impl Controller {
             None => Ok(id.clone()),
             Some(_) => Err(ControllerError::ExecutionExists(id.clone())),
         }
+    }
+
+    /// Runs what was begun to its end, within the span of its sink.
+    pub(crate) async fn drive(
+        &self,
+        harness: &Arc<dyn Harness>,
+        start: Start,
+        sink: RunSink,
+        tag: &Tag,
+        deadline: Option<Instant>,
+    ) -> Result<Head, ControllerError> {
+        let span = sink.span();
+        let bounds = self.bounds(deadline);
+        let ran = run::run(harness, start, sink, &bounds).instrument(span.clone()).await;
+        let finished = self.finish(tag, ran).await;
+        match &finished {
+            Ok(_) | Err(ControllerError::ApprovalParked(_)) => {}
+            Err(error) => spans::record_error(&span, error),
+        }
+        finished
     }
 
     /// What refuses every new turn, before anybody is asked anything.
@@ -268,6 +289,7 @@ impl Controller {
             model: Some(Arc::clone(&self.options.model)),
             tools: self.options.tools.clone(),
             harness: Some(Arc::clone(harness)),
+            span: spans::invoke_agent(self.options.session.as_ref(), &self.options.harness),
             ..self.means(tag)
         };
         RunSink::new(machine, tape, Some(writer), means)
@@ -286,6 +308,7 @@ impl Controller {
             clock: Arc::clone(&self.options.clock),
             counters: Arc::clone(&self.counters),
             stop: self.options.stop.clone(),
+            span: Span::none(),
             on_output: None,
         }
     }

@@ -18,6 +18,7 @@ use mainspring_api::{
 use mainspring_eventlog::{LogError, NewRecord};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::unconstrained;
+use tracing::Span;
 
 use crate::controller::{ApprovedRetry, Counters};
 use crate::machine::{Closing, Machine, Step};
@@ -49,6 +50,8 @@ pub(crate) struct Means {
     pub(crate) counters: Arc<Counters>,
     /// The host's word that the turn is to stop.
     pub(crate) stop: Signal<TurnStop>,
+    /// The live run that effects happen in; none on replay.
+    pub(crate) span: Span,
     /// Is given the text of each recorded output that is served.
     pub(crate) on_output: Option<Arc<dyn Fn(String) + Send + Sync>>,
 }
@@ -86,6 +89,11 @@ impl RunSink {
     ) -> Self {
         let guarded = Arc::new(Mutex::new(Guarded { machine, tape, writer }));
         Self(Arc::new(Inner { guarded, means, abandon: Signal::default() }))
+    }
+
+    /// The span of this run.
+    pub(crate) fn span(&self) -> Span {
+        self.0.means.span.clone()
     }
 
     /// Gives the run up: a call in flight fails, what it recorded stays.

@@ -7,11 +7,13 @@ use mainspring_api::{
 };
 use mainspring_eventlog::{NewRecord, input_hash};
 use tokio::sync::OwnedMutexGuard;
+use tracing::Instrument as _;
 
 use super::{Guarded, Inner, refused};
 use crate::machine::ModelStep;
 use crate::observer::{Observer, tell};
 use crate::recorded::{USAGE_NOTE, normalise, usage_note};
+use crate::spans;
 use crate::writer::Tag;
 
 impl Inner {
@@ -43,9 +45,25 @@ impl Inner {
             guarded.record(self.means.tag.event(EventBody::ModelCall(Some(call))).into()).await?;
         }
         let observer = Arc::clone(&guarded.writer()?.observer);
-        let called = self.calling(self.call_model(&request, &*observer)).await??;
+        let called = self.chat(&request, &*observer).await?;
         self.means.counters.count_model();
         guarded.record_completion(&self.means.tag, called).await
+    }
+
+    /// A call that is made, in its span.
+    async fn chat(
+        self: &Arc<Self>,
+        request: &ModelRequest,
+        observer: &dyn Observer,
+    ) -> Result<ModelReply, SinkError> {
+        let span = spans::chat(&self.means.span, self.means.session.as_ref(), &request.model);
+        let call = self.call_model(request, observer).instrument(span.clone());
+        let called = self.calling(call).await.flatten();
+        match &called {
+            Ok(reply) => spans::record_usage(&span, &reply.usage),
+            Err(error) => spans::record_error(&span, error),
+        }
+        called
     }
 
     async fn call_model(

@@ -10,6 +10,7 @@ use mainspring_api::{
 };
 use mainspring_eventlog::{LogError, NewRecord};
 use tokio::sync::OwnedMutexGuard;
+use tracing::Instrument as _;
 
 use super::{Guarded, Inner, Means, refused};
 use crate::approval::Binding;
@@ -21,6 +22,7 @@ use crate::recorded::{
 };
 use crate::resolve::{is_repeatable, offers};
 use crate::run;
+use crate::spans;
 
 type Result<T> = std::result::Result<T, SinkError>;
 type Reply = std::result::Result<ToolResult, ToolError>;
@@ -137,15 +139,23 @@ impl Inner {
         call: &ToolCall,
     ) -> Result<Reply> {
         let session = self.means.session.clone().ok_or(SinkError::MissingSessionUid)?;
+        let span = spans::execute_tool(&self.means.span, Some(&session), call);
         let scope = ToolScope { session };
         let running = AssertUnwindSafe(executor.execute(&scope, call)).catch_unwind();
-        Ok(self.calling(running).await?.unwrap_or_else(|_panic| {
+        let replied = self.calling(running.instrument(span.clone())).await.inspect_err(|error| {
+            spans::record_error(&span, error);
+        });
+        let reply = replied?.unwrap_or_else(|_panic| {
             Err(ToolError {
                 message: "it panicked".to_owned(),
                 outcome: Outcome::Unknown,
                 source: None,
             })
-        }))
+        });
+        if let Err(error) = &reply {
+            spans::record_error(&span, error);
+        }
+        Ok(reply)
     }
 
     /// Records the intent and its request as one unit, and parks the turn.

@@ -1,8 +1,12 @@
 //! Creating, listing and showing sessions.
 
-use mainspring::api::{CreateRequest, ListRequest, Session, SessionUid, method};
+use std::collections::BTreeMap;
 
-use crate::args::{Create, Global, HarnessArgs, List, OneSession};
+use mainspring::api::{
+    CreateRequest, ExecState, FindRequest, ListRequest, Session, SessionUid, method,
+};
+
+use crate::args::{Create, Global, HarnessArgs, List, OneSession, State};
 use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
 use crate::output::{Output, get_line, list_line, session_json};
@@ -26,21 +30,78 @@ pub(crate) async fn create(global: &Global, args: Create, output: Output) -> Res
 
 pub(crate) async fn list(global: &Global, args: List, output: Output) -> Result<(), CliError> {
     let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
+    let listed = list_all(&context, global, &args, output).await;
+    context.close().await;
+    listed
+}
+
+async fn list_all(
+    context: &Context,
+    global: &Global,
+    args: &List,
+    output: Output,
+) -> Result<(), CliError> {
+    let filter = filter(global, args)?;
     let mut page_token = String::new();
     loop {
-        let request =
-            ListRequest { project: global.project.clone(), page_size: args.page_size, page_token };
-        let page = context.sessions.list(&caller(method::LIST_SESSIONS), request).await?;
+        let (project, page_size) = (global.project.clone(), args.page_size);
+        let page = match &filter {
+            None => {
+                let request = ListRequest { project, page_size, page_token };
+                context.sessions.list(&caller(method::LIST_SESSIONS), request).await?
+            }
+            Some(filter) => {
+                let request = FindRequest { page_token, ..filter.clone() };
+                context.operations()?.find(&caller(method::FIND), request).await?
+            }
+        };
         for session in &page.sessions {
             output.line(|| list_line(session), || session_json(session));
         }
+        // A page may be short, or empty, and still not be the last.
         if page.next_page_token.is_empty() {
-            break;
+            return Ok(());
         }
         page_token = page.next_page_token;
     }
-    context.close().await;
-    Ok(())
+}
+
+/// What is asked for, when it is not every session.
+fn filter(global: &Global, args: &List) -> Result<Option<FindRequest>, CliError> {
+    let List { page_size, state, harness, label, owner } = args;
+    if state.is_empty() && harness.is_none() && label.is_empty() && owner.is_none() {
+        return Ok(None);
+    }
+    let mut labels = BTreeMap::new();
+    for label in label {
+        let pair = label.split_once('=').filter(|(key, _)| !key.is_empty());
+        let (key, value) =
+            pair.ok_or_else(|| CliError::usage(format!("--label {label:?} is not K=V")))?;
+        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(CliError::usage(format!("--label names {key:?} twice")));
+        }
+    }
+    Ok(Some(FindRequest {
+        project: global.project.clone(),
+        // The caller's own, which is what "me" is.
+        owner: None,
+        states: state.iter().copied().map(exec_state).collect(),
+        labels,
+        harness: harness.clone().unwrap_or_default(),
+        page_size: *page_size,
+        page_token: String::new(),
+    }))
+}
+
+const fn exec_state(state: State) -> ExecState {
+    match state {
+        State::Pending => ExecState::Pending,
+        State::Running => ExecState::Running,
+        State::Awaiting => ExecState::Awaiting,
+        State::Completed => ExecState::Completed,
+        State::Failed => ExecState::Failed,
+        State::Canceled => ExecState::Canceled,
+    }
 }
 
 pub(crate) async fn get(global: &Global, args: OneSession, output: Output) -> Result<(), CliError> {

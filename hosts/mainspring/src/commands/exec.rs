@@ -7,12 +7,12 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use mainspring::api::{
     CancelReason, CancelRequest, Condition, CreateRequest, ExecRequest, ExecState, ExecStream,
-    ExecUpdate, Outcome, Session, SessionsError, method,
+    ExecUpdate, ExecutionId, OnDisconnect, Outcome, Session, SessionsError, method,
 };
 use serde_json::json;
 
 use super::{advice, lifecycle};
-use crate::args::{Exec, Global};
+use crate::args::{Disconnect, Exec, Global};
 use crate::context::{Context, Open, caller, uid};
 use crate::error::CliError;
 use crate::input;
@@ -20,11 +20,10 @@ use crate::output::{Output, moved_line, session_json};
 use crate::stops::{Stop, Stops};
 
 pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<(), CliError> {
-    if args.execution_id.is_some() {
-        return Err(CliError::unimplemented("--execution-id"));
-    }
-    if args.detach {
-        return Err(CliError::unimplemented("--detach"));
+    if args.detach && global.server.is_none() {
+        return Err(CliError::usage(
+            "--detach needs a server: a turn in this process would end with it",
+        ));
     }
     let mut stops = Stops::listen()?;
     // Until there is a turn, nothing is left behind that could be cancelled.
@@ -34,6 +33,7 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
         begun = begin(global, &args, output) => begun?,
     };
     let result = match begun {
+        Ok(turn) if args.detach => turn.detach(output, &mut stops).await,
         Ok(turn) => turn.show(&context, global, output, &mut stops).await,
         Err(error) => Err(error),
     };
@@ -71,6 +71,9 @@ async fn begin(
     output: Output,
 ) -> Result<(Context, Result<Turn, CliError>), CliError> {
     let session = args.session.as_deref().map(uid).transpose()?;
+    let execution_id = args.execution_id.as_deref().map(ExecutionId::chosen).transpose();
+    let execution_id =
+        execution_id.map_err(|error| CliError::usage(format!("--execution-id: {error}")))?;
     let request = ExecRequest {
         session,
         inputs: input::messages(args).await?,
@@ -79,6 +82,12 @@ async fn begin(
         expected_last_seq: args.expected_last_seq,
         deadline_unix: args.deadline.map_or(0, deadline_unix),
         approval_ttl: args.turn.approval.ttl(),
+        execution_id,
+        idempotency_key: args.idempotency_key.clone(),
+        on_disconnect: match args.on_disconnect {
+            Disconnect::Detach => OnDisconnect::Detach,
+            Disconnect::Cancel => OnDisconnect::Cancel,
+        },
         ..ExecRequest::default()
     };
     let context =
@@ -100,6 +109,7 @@ async fn start(
         let create = CreateRequest {
             project: global.project.clone(),
             harness: std::mem::take(&mut request.harness),
+            idempotency_key: request.idempotency_key.clone(),
             ..CreateRequest::default()
         };
         check(&request)?;
@@ -215,6 +225,40 @@ impl Turn {
         }
         self.end(context, global, output).await?;
         Ok(Shown::Ended)
+    }
+
+    /// Waits until its start is recorded, and leaves it to its server.
+    async fn detach(mut self, output: Output, stops: &mut Stops) -> Result<Shown, CliError> {
+        let mut session = None;
+        loop {
+            let update = tokio::select! {
+                biased;
+                _ = stops.next() => return Err(stopped(NOT_BEGUN)),
+                update = self.stream.next() => update,
+            };
+            let Some(update) = update.transpose()? else {
+                return Err(CliError::internal("the turn ended without a record"));
+            };
+            match update {
+                ExecUpdate::Session(found) => {
+                    let shown = session.get_or_insert(found);
+                    self.show_first(shown, output);
+                }
+                ExecUpdate::Record(record) => {
+                    let Some(execution) = record.event.execution_id else { continue };
+                    let uid = session.as_ref().map_or("", |session| session.uid.as_str());
+                    output.line(
+                        || format!("detached session={uid} execution={execution}"),
+                        || {
+                            let execution = execution.as_str();
+                            json!({"detached": {"session": uid, "execution_id": execution}})
+                        },
+                    );
+                    return Ok(Shown::Ended);
+                }
+                ExecUpdate::Delta(_) => {}
+            }
+        }
     }
 
     fn show_first(&self, session: &Session, output: Output) {

@@ -8,9 +8,8 @@ use futures_util::StreamExt as _;
 use indicatif::ProgressBar;
 use mainspring::api::{
     AppendId, BoxStream, Bytes, Classify as _, Condition, ErrorKind, ExportRequest, Head,
-    ImportRequest, Operations as _, OsEntropy, Outcome, SessionUid, SessionsError, method,
+    ImportRequest, Operations, OsEntropy, Outcome, SessionUid, SessionsError, method,
 };
-use mainspring::sessions::Service;
 use serde_json::json;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
@@ -27,8 +26,7 @@ type LineStream = BoxStream<'static, Result<Bytes, SessionsError>>;
 pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Result<(), CliError> {
     let session = uid(&args.session)?;
     let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
-    let service = context.embedded("export")?.service();
-    let journal = Exported { service, session };
+    let journal = Exported { operations: Arc::clone(context.operations()?), session };
     // A session that is not there leaves no file.
     drop(journal.lines(Head::EMPTY).await?);
     let (name, exported) = match Target::of(args.file) {
@@ -65,15 +63,15 @@ pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Res
 }
 
 /// A session's journal on its way out.
-struct Exported<'a> {
-    service: &'a Service,
+struct Exported {
+    operations: Arc<dyn Operations>,
     session: SessionUid,
 }
 
-impl Exported<'_> {
+impl Exported {
     async fn lines(&self, after: Head) -> Result<LineStream, SessionsError> {
         let request = ExportRequest { session: self.session.clone(), after };
-        self.service.export(&caller(method::EXPORT), request).await
+        self.operations.export(&caller(method::EXPORT), request).await
     }
 
     /// Writes everything, and returns how many records there are.
@@ -192,12 +190,12 @@ pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Res
         id: Some(id),
     };
     let context = Context::open(global, &HarnessArgs::default(), None, Open::OrCreate).await?;
-    let host = context.embedded("import")?;
+    let operations = context.operations()?;
     let journal = Journal::open(&args.file).await?;
     let cut = Arc::new(AtomicBool::new(false));
     let mut staged = Staged { id, output, kept: true };
     let lines = line_stream(journal, Arc::clone(&cut));
-    let imported = host.service().import(&caller(method::IMPORT), request, lines).await;
+    let imported = operations.import(&caller(method::IMPORT), request, lines).await;
     staged.kept = imported
         .as_ref()
         .err()

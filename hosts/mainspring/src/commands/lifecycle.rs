@@ -1,4 +1,4 @@
-//! Forking, suspending and resuming.
+//! Forking, suspending, resuming and deleting.
 
 use futures_util::StreamExt as _;
 use mainspring::api::{ExecUpdate, ForkRequest, ResumeRequest, Session, method};
@@ -39,6 +39,20 @@ pub(crate) async fn suspend(
     context.close().await;
     let session = suspended?;
     output.line(|| moved_line(&session, "suspend"), || session_json(&session));
+    Ok(())
+}
+
+pub(crate) async fn delete(
+    global: &Global,
+    args: OneSession,
+    output: Output,
+) -> Result<(), CliError> {
+    let session = uid(&args.session)?;
+    let context = Context::open(global, &args.host, None, Open::Existing).await?;
+    let deleted = context.sessions.delete(&caller(method::DELETE_SESSION), &session).await;
+    context.close().await;
+    let session = deleted?;
+    output.line(|| moved_line(&session, "delete"), || session_json(&session));
     Ok(())
 }
 

@@ -76,7 +76,8 @@ async fn re_execute(
     .find(|name| !name.is_empty())
     .unwrap_or_default()
     .to_owned();
-    let host = parts::configure(HostBuilder::new(Arc::clone(&log)), &args.host, None)?.build()?;
+    let host =
+        parts::configure(HostBuilder::new(Arc::clone(&log)), &global.config, false)?.build()?;
     let journal = Journal::new(log, session.clone());
     let replayed = host.harnesses().find(&name)?.replay(&journal, &Call::default()).await;
     host.close().await;

@@ -82,7 +82,7 @@ pub(crate) async fn compact(global: &Global, output: Output) -> Result<(), CliEr
 
 /// The journal of a command that works on one that nobody has open.
 fn offline(global: &Global, command: &str) -> Result<String, CliError> {
-    if global.server.is_some() {
+    if global.server_flag {
         return Err(CliError::usage(format!(
             "{command} works on a journal that no server has open; it takes no --server"
         )));

@@ -2,8 +2,7 @@
 
 use futures_util::StreamExt as _;
 use mainspring::api::{
-    Head, Operations as _, ReplayRequest, Seq, SessionUid, VerifyProgress, VerifyReport,
-    VerifyRequest, method,
+    Head, ReplayRequest, Seq, SessionUid, VerifyProgress, VerifyReport, VerifyRequest, method,
 };
 use mainspring::eventlog::export::LineVerifier;
 use mainspring::eventlog::{ChainVerifier, LogError};
@@ -58,10 +57,10 @@ async fn verify_session(
 ) -> Result<VerifyReport, CliError> {
     let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
     let report = match &context.host {
-        Some(host) => {
+        Some(_) => {
             let request = VerifyRequest { session, expect_head };
             let caller = caller(method::VERIFY);
-            let mut steps = host.service().verify(&caller, request).await?;
+            let mut steps = context.operations()?.verify(&caller, request).await?;
             let bar = progress::bar("verify", 0);
             let mut report = None;
             while let Some(step) = steps.next().await {

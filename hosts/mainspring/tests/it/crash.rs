@@ -23,7 +23,7 @@ use mainspring_testkit::{CutMode, CutPoint, CutStore};
 
 use crate::support::{BINARY, Dir};
 
-const ROLE: &str = "MAINSPRING_CRASH_ROLE";
+const ROLE: &str = "CRASH_ROLE";
 
 /// Model, usage, output, report, model: every effect of this version.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ async fn host(role: &str) {
         "" => LocalRuntime::builder().built_in("script", Arc::new(Script)),
         mark => {
             let spec = ChildSpec::new(BINARY).args(["harness", "serve", "--kind", "echo"]);
-            LocalRuntime::builder().child("script", spec.env("MAINSPRING_MARK", mark))
+            LocalRuntime::builder().child("script", spec.env("HARNESS_MARK", mark))
         }
     };
     let host = HostBuilder::new(log)
@@ -287,7 +287,7 @@ fn no_harness_process_is_left_over() {
         let mark = format!("{}-{cut}", std::process::id());
         let this = run(&dir, &session, &format!("child-{cut}"));
         assert!(this.kill_at("exec", cut, &mark), "{cut} was not reached");
-        let needle = format!("MAINSPRING_MARK={mark}");
+        let needle = format!("HARNESS_MARK={mark}");
         let left = || {
             std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
                 std::fs::read(process.path().join("environ"))

@@ -24,7 +24,7 @@ use mainspring_testkit::{CutMode, CutPoint, CutStore};
 
 use crate::support::Dir;
 
-const ROLE: &str = "MAINSPRING_CRASH_TOOLS_ROLE";
+const ROLE: &str = "CRASH_TOOLS_ROLE";
 
 /// A model call, a tool that may be repeated, a gate that is approved, a tool
 /// that may not be repeated, and a gate that is denied.

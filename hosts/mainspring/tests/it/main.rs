@@ -4,6 +4,8 @@
 
 mod advice;
 mod bad_input;
+mod completing;
+mod config;
 mod crash;
 mod crash_tools;
 mod gates;
@@ -19,4 +21,5 @@ mod server;
 mod stopping;
 mod support;
 mod terminal;
+mod watched;
 mod whole_stores;

@@ -23,8 +23,8 @@ fn every_command_of_a_client_works_over_a_server() {
     assert!(resumed.ends_with("resume compute=COMPUTE_LIVE last_seq=7\n"), "{resumed}");
     run(&server, &["exec", "--session", "sess-0", "--input", "x"]).fails(3, "session_not_found");
     run(&server, &["exec", "--input", "x", "--harness", "nope"]).fails(2, "served are: echo");
-    run(&server, &["export", "--session", &session]).fails(1, "export with --server");
-    run(&server, &["import", "--file", "x"]).fails(1, "import with --server");
+    run(&server, &["export", "--session", &session]).fails(1, "Operations with --server");
+    run(&server, &["import", "--file", "x"]).fails(1, "Operations with --server");
 
     server.kill();
     let server = Serving::start(&dir, &["serve", "--addr", "unix:s.sock"]);

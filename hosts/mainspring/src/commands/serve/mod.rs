@@ -10,40 +10,57 @@ use mainspring::eventlog::OpenProgress;
 #[cfg(feature = "transport-grpc")]
 use mainspring::transport_grpc::ServeError;
 
-use crate::args::{Global, Serve};
+#[cfg(feature = "transport-grpc")]
+mod rules;
+#[cfg(feature = "transport-grpc")]
+mod secure;
+
+use crate::args::Global;
+use crate::config::Loaded;
 use crate::error::CliError;
 use crate::output::Output;
 #[cfg(feature = "transport-grpc")]
 use crate::stops::Stops;
 
 #[cfg(feature = "transport-grpc")]
-pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Result<(), CliError> {
+pub(crate) async fn serve(
+    global: &Global,
+    loaded: &Loaded,
+    output: Output,
+) -> Result<(), CliError> {
     use crate::context::{Open, Setup, journal, open_log_with};
     use mainspring::api::{Signal, SystemClock};
     use mainspring::transport_grpc::{Listener, ServeOptions, serve_when};
     use std::sync::Arc;
 
-    if global.server.is_some() {
+    use crate::telemetry::http::{Readiness, Watch};
+
+    if global.server_flag {
         return Err(CliError::usage("serve opens a journal here; it takes no --server"));
     }
-    if args.registry_addr.is_some() {
-        return Err(CliError::unimplemented("--registry-addr"));
-    }
-    refuse_public(&args.addr)?;
-    let harnesses = crate::args::HarnessArgs {
-        harness_at: args.harness,
-        replace_builtin: args.replace_builtin,
-    };
-    let approval_ttl = args.approval.ttl();
-    let setup = Setup { global, harnesses: &harnesses, model: Some(&args.model), approval_ttl };
+    // What a file says of a server is for its clients.
+    let global = &Global { server: None, ..global.clone() };
+    let config = &loaded.config;
+    rules::check(config)?;
+    let _ = (secure::authenticator(config)?, secure::authorizer(config)?);
+    secure::refuse_unbuilt(loaded)?;
+    let setup = Setup { global, runs_turns: true };
     // The socket is bound before the journal is opened: a taken address changes nothing.
-    let listener = Listener::bind(&args.addr).await.map_err(|error| serve_failed(&error))?;
+    let listener = Listener::bind(&config.addr).await.map_err(|error| serve_failed(&error))?;
     let address = listener.address().to_string();
     setup.check()?;
+    let readiness = Readiness::default();
+    let watch = match &config.metrics.addr {
+        Some(address) => Some(Watch::start(address, readiness.clone()).await?),
+        None => None,
+    };
+    if let Some(watch) = &watch {
+        output.note(&format!("metrics on http://{}/metrics", watch.address()));
+    }
     let opening = mainspring::Opening::new(Arc::new(SystemClock));
     let (ready, stop) = (Signal::<()>::default(), Signal::<()>::default());
     let mut options = ServeOptions::default();
-    let drain_max = args.drain_max.map_or(DRAIN_MAX, |max| Duration::from_secs(max.into()));
+    let drain_max = Duration::from_secs(config.drain_max.into());
     // Whoever watches a turn does so to its end. The others are cut below.
     options.drain_max = drain_max + INTERRUPT_MAX + CALLS_MAX;
     // Ends with this call, and its socket with it, however this call ends.
@@ -66,6 +83,7 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
     service.watch_approvals();
     opening.opened(Arc::new(service.clone()));
     ready.set(());
+    readiness.opened();
     // Health says so before the line below does.
     let _ = futures_util::poll!(std::pin::pin!(serving.ended()));
     output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
@@ -73,6 +91,7 @@ pub(crate) async fn serve(global: &Global, args: Serve, output: Output) -> Resul
         () = serving.ended() => {}
         _ = stops.next() => {
             service.drain();
+            readiness.draining();
             crate::output::tell("draining; a second signal interrupts the turns that run");
             stop.set(());
         }
@@ -165,11 +184,6 @@ fn told_once(progress: OpenProgress, meanwhile: String) -> OpenProgress {
     })
 }
 
-/// How long turns, and the calls that watch them, may run on once the host is
-/// told to stop; then turns are interrupted, to be resumed.
-#[cfg(feature = "transport-grpc")]
-const DRAIN_MAX: Duration = Duration::from_secs(30);
-
 /// How long calls may take to end once no turn runs any more.
 #[cfg(feature = "transport-grpc")]
 const CALLS_MAX: Duration = Duration::from_secs(10);
@@ -181,29 +195,12 @@ const INTERRUPT_MAX: Duration =
     mainspring::controller::EFFECT_GRACE.saturating_add(Duration::from_secs(7));
 
 #[cfg(not(feature = "transport-grpc"))]
-pub(crate) async fn serve(_global: &Global, _args: Serve, _output: Output) -> Result<(), CliError> {
+pub(crate) async fn serve(
+    _global: &Global,
+    _loaded: &Loaded,
+    _output: Output,
+) -> Result<(), CliError> {
     Err(CliError::usage("this build has no transport-grpc to serve with"))
-}
-
-/// Beyond this machine, callers must be known and the line encrypted; neither
-/// can be set up yet.
-#[cfg(feature = "transport-grpc")]
-fn refuse_public(address: &str) -> Result<(), CliError> {
-    if address.starts_with("unix:") {
-        return Ok(());
-    }
-    let Some((host, _)) = address.rsplit_once(':') else {
-        return Err(CliError::usage(format!("{address} is neither HOST:PORT nor unix:PATH")));
-    };
-    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    let loopback = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback());
-    if loopback {
-        return Ok(());
-    }
-    Err(CliError::usage(format!(
-        "{address} is not a loopback address: listening there needs TLS and an authenticator, \
-         which are not supported yet"
-    )))
 }
 
 /// A server's error, by what can be done about it.

@@ -1,0 +1,5 @@
+//! Streams over a connection that is cut at random places.
+
+mod cuts;
+mod double;
+mod rules;

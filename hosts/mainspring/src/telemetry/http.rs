@@ -1,0 +1,121 @@
+//! A small listener for whoever watches the process: `/livez`, `/readyz`, `/metrics`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::metrics;
+use crate::error::CliError;
+
+/// What a server needs to be ready. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Readiness(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    store_open: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl Readiness {
+    /// The store is open.
+    pub(crate) fn opened(&self) {
+        self.0.store_open.store(true, Ordering::Relaxed);
+        self.tell();
+    }
+
+    /// No new work is taken any more.
+    pub(crate) fn draining(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
+        self.tell();
+    }
+
+    /// What is missing, by name.
+    fn missing(&self) -> Vec<&'static str> {
+        let mut missing = Vec::new();
+        if !self.0.store_open.load(Ordering::Relaxed) {
+            missing.push("store_open");
+        }
+        if self.0.draining.load(Ordering::Relaxed) {
+            missing.push("not_draining");
+        }
+        missing
+    }
+
+    fn tell(&self) {
+        ::metrics::gauge!(metrics::READY).set(if self.missing().is_empty() { 1.0 } else { 0.0 });
+    }
+}
+
+/// The listener, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    task: JoinHandle<()>,
+    address: String,
+}
+
+impl Watch {
+    /// Binds `address`, a loopback one, and serves.
+    ///
+    /// # Errors
+    /// `unavailable` when it cannot be bound.
+    pub(crate) async fn start(address: &str, readiness: Readiness) -> Result<Self, CliError> {
+        let failed = |error: std::io::Error| {
+            let message = format!("metrics.addr {address} cannot be bound: {error}");
+            CliError::of(mainspring::api::Condition::Unavailable, message)
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?.to_string();
+        readiness.tell();
+        let router = Router::new()
+            .route("/livez", get(async || "ok\n"))
+            .route("/readyz", get(ready))
+            .route("/metrics", get(page))
+            .with_state(readiness);
+        let task = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(error = %error, "the listener of metrics failed");
+            }
+        });
+        Ok(Self { task, address })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn ready(State(readiness): State<Readiness>) -> impl IntoResponse {
+    let missing = readiness.missing();
+    let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = json!({"ready": missing.is_empty(), "missing": missing}).to_string() + "\n";
+    (status, [(header::CONTENT_TYPE, "application/json")], body)
+}
+
+async fn page() -> impl IntoResponse {
+    match metrics::page() {
+        Some(page) => {
+            let content_type = "text/plain; version=0.0.4; charset=utf-8";
+            (StatusCode::OK, [(header::CONTENT_TYPE, content_type)], page)
+        }
+        None => {
+            let text = "metrics are not recorded\n".to_owned();
+            (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, "text/plain")], text)
+        }
+    }
+}
