@@ -328,6 +328,27 @@ async fn b35_recovery_enters_no_turn_twice() {
     }
 }
 
+/// What a client has finished by the time that it comes up is left as it is.
+#[tokio::test(start_paused = true)]
+async fn b35_recovery_leaves_what_was_finished_meanwhile() {
+    let plain = World::new();
+    plain.tools.repeatable.store(true, Ordering::Relaxed);
+    let (world, log) = plain.stepping();
+    let session = left_open(&plain, &["default"], 1).await.remove(0);
+    assert!(plain.tools.go.set(()));
+    let client = {
+        let (service, session) = (plain.service_by("scripted", "client"), session.clone());
+        async move { drop(service.resumed(&session).await.last().uid.clone()) }
+    };
+    // The first read is the list.
+    log.hook().arm(1, client);
+    let done = world.service_by("scripted", "second").resume_interrupted().await.unwrap();
+    assert!(log.hook().is_done());
+    assert_eq!((done.resumed, done.refused, done.left), (0, 0, 1));
+    assert_eq!(world.journal(&session).await, "ES IN TC TR OUT END RESUME");
+    assert_eq!(world.tools.started().len(), 2);
+}
+
 /// A host may be told to speak of turns as the reference does.
 #[tokio::test(start_paused = true)]
 async fn the_reference_knows_three_states() {

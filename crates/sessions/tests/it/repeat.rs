@@ -410,6 +410,91 @@ async fn a_turn_that_is_starting_is_joined() {
     }
 }
 
+/// Between the lease and the turn there is nothing to join yet: it is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_has_just_won_is_waited_for() {
+    let (world, log) = World::new().stepping();
+    let service = world.service();
+    let session = service.created().await;
+    let (reached, go) = (Signal::default(), Signal::default());
+    let step = {
+        let (reached, go) = (reached.clone(), go.clone());
+        async move {
+            reached.set(());
+            go.wait().await;
+        }
+    };
+    // The row, the execution, and the row again under the lease.
+    log.hook().arm(3, step);
+    let call = |service: &Service| {
+        let (service, session) = (service.clone(), session.clone());
+        tokio::spawn(async move { exec(&service, once(&session, "out x")).await })
+    };
+    let first = call(&service);
+    reached.wait().await;
+    let second = call(&service);
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert!(!second.is_finished(), "it waits");
+    assert!(go.set(()));
+    for shown in [first.await.unwrap(), second.await.unwrap()] {
+        assert_eq!(shown.last().uid, session);
+        assert_eq!(shown.kinds(), "ES IN OUT END");
+    }
+    // Not for good.
+    let other = service.created().await;
+    let reached = Signal::default();
+    let step = reached.clone();
+    log.hook().arm(3, async move {
+        step.set(());
+        std::future::pending::<()>().await;
+    });
+    let request = once(&other, "out x");
+    let stuck = tokio::spawn({
+        let (service, request) = (service.clone(), request.clone());
+        async move { exec(&service, request).await }
+    });
+    reached.wait().await;
+    refused(&exec(&service, request).await, Condition::SessionBusy);
+    stuck.abort();
+}
+
+/// A turn that began and ended between a call's look and its lease is shown.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_comes_late_sees_the_turn_that_was() {
+    let plain = World::new();
+    let (world, log) = plain.stepping();
+    let session = plain.service().created().await;
+    let faster = {
+        let (service, session) = (plain.service(), session.clone());
+        async move {
+            assert_eq!(exec(&service, once(&session, "out x")).await.kinds(), "ES IN OUT END");
+        }
+    };
+    log.hook().arm(2, faster);
+    let late = exec(&world.service(), once(&session, "out x")).await;
+    assert!(log.hook().is_done());
+    assert_eq!(late.last().uid, session);
+    assert_eq!(late.kinds(), "ES IN OUT END");
+    assert_eq!(plain.journal(&session).await, "ES IN OUT END");
+}
+
+/// Who joins sees at once what was recorded before.
+#[tokio::test(start_paused = true)]
+async fn who_joins_is_not_kept_waiting_for_the_next_record() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    let _first = service.exec(&caller(), once(&session, "tool c1 slow")).await.unwrap();
+    world.tools.entered.wait().await;
+    let mut joined = service.exec(&caller(), once(&session, "tool c1 slow")).await.unwrap();
+    for _ in 0..4 {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(1), joined.next());
+        next.await.expect("it is there").unwrap().unwrap();
+    }
+    assert!(world.tools.go.set(()));
+    assert_eq!(joined.count().await, 2, "the receipt and the end");
+}
+
 fn until_lost(session: &SessionUid, script: &str) -> ExecRequest {
     ExecRequest { on_disconnect: OnDisconnect::Cancel, ..once(session, script) }
 }

@@ -1,6 +1,8 @@
 //! A service over a log in memory, with a harness that does what its turn's
 //! configuration says, and tools and compute that write down what is asked.
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,12 +19,13 @@ use mainspring_api::{
 };
 use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{
-    EventLog, Holder, ImportRecord, ImportRow, KvOptions, KvStore, Level, MemoryEngine, NewSession,
-    ReadLimit, StoredRecord,
+    EventLog, Holder, ImportRecord, ImportRow, KvOptions, KvStore, Level, LogError, MemoryEngine,
+    NewSession, ReadLimit, StoredRecord,
 };
 use mainspring_harness::EchoModel;
 use mainspring_placement::{Connectors, Harnesses, Placer, PlacerOptions};
 use mainspring_sessions::{ExecStateProjection, Service, ServiceOptions};
+use mainspring_testkit::{HookedLog, LogCall, LogHook};
 use tokio::time::Instant;
 
 /// Does the steps of its configuration: `gate ID`, `try ID`, `tool ID NAME`,
@@ -277,6 +280,12 @@ impl World {
         }
     }
 
+    /// The same store, with a step between reads.
+    pub(crate) fn stepping(&self) -> (Self, Arc<HookedLog<AfterRead>>) {
+        let log = Arc::new(HookedLog::with_hook(Arc::clone(&self.log), AfterRead::default()));
+        (Self { log: Arc::clone(&log) as _, ..self.clone() }, log)
+    }
+
     /// A host on this store.
     pub(crate) fn service(&self) -> Service {
         self.service_of("scripted")
@@ -348,6 +357,51 @@ impl World {
     /// The fence in force.
     pub(crate) async fn fence(&self, session: &SessionUid) -> u64 {
         self.log.get(session, Level::Strict).await.unwrap().fence.fence.get()
+    }
+}
+
+/// Does something right after one of the reads that follow.
+#[derive(Default)]
+pub(crate) struct AfterRead(Mutex<Option<(usize, Step)>>);
+
+type Step = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl fmt::Debug for AfterRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AfterRead")
+    }
+}
+
+impl AfterRead {
+    /// After the `nth` read from now, before its answer is seen.
+    pub(crate) fn arm(&self, nth: usize, does: impl Future<Output = ()> + Send + 'static) {
+        *self.0.lock().unwrap() = Some((nth, Box::pin(does)));
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.lock().unwrap().is_none()
+    }
+
+    fn step(&self) -> Option<Step> {
+        let mut armed = self.0.lock().unwrap();
+        let (left, _) = armed.as_mut()?;
+        *left -= 1;
+        if *left == 0 { armed.take().map(|(_, does)| does) } else { None }
+    }
+}
+
+impl LogHook for AfterRead {
+    async fn around<T: Send>(
+        &self,
+        call: LogCall,
+        run: impl Future<Output = Result<T, LogError>> + Send,
+    ) -> Result<T, LogError> {
+        let step = if call == LogCall::Read { self.step() } else { None };
+        let answer = run.await;
+        if let Some(step) = step {
+            step.await;
+        }
+        answer
     }
 }
 
