@@ -4,6 +4,7 @@ mod access;
 mod approvals;
 mod cancel;
 mod deciding;
+mod overlap;
 mod recovery;
 mod repeat;
 mod stopping;

@@ -298,8 +298,33 @@ impl World {
 
     /// A host of its own, with this harness.
     pub(crate) fn service_by(&self, name: &str, holder: &str) -> Service {
+        self.service_with(&[name], holder)
+    }
+
+    /// A host of its own that serves the harness under several names, of which
+    /// the first is the default.
+    pub(crate) fn service_with(&self, names: &[&str], holder: &str) -> Service {
         let holder = Holder { id: holder.to_owned(), name: format!("test/{holder}") };
-        let placer = Placer::new(PlacerOptions {
+        let mut placers = names.iter().map(|name| self.placer(name, &holder));
+        let mut harnesses = Harnesses::new(placers.next().unwrap());
+        placers.for_each(|placer| harnesses.add(placer).unwrap());
+        Service::new(ServiceOptions {
+            log: Arc::clone(&self.log),
+            harnesses,
+            project: "default".to_owned(),
+            holder,
+            clock: Arc::clone(&self.clock) as _,
+            entropy: Arc::new(OsEntropy),
+            idle: IDLE,
+            exec_state: self.exec_state,
+            authorizer: self.authorizer.clone(),
+            approval_ttl: self.ttl,
+            approval_policy: self.policy.clone(),
+        })
+    }
+
+    fn placer(&self, name: &str, holder: &Holder) -> Arc<Placer> {
+        Placer::new(PlacerOptions {
             name: name.to_owned(),
             runtime: Arc::clone(&self.compute) as _,
             connector: Arc::new(Connectors::in_process()),
@@ -311,19 +336,6 @@ impl World {
             holder: holder.clone(),
             clock: Arc::clone(&self.clock) as _,
             entropy: Arc::new(OsEntropy),
-        });
-        Service::new(ServiceOptions {
-            log: Arc::clone(&self.log),
-            harnesses: Harnesses::new(placer),
-            project: "default".to_owned(),
-            holder,
-            clock: Arc::clone(&self.clock) as _,
-            entropy: Arc::new(OsEntropy),
-            idle: IDLE,
-            exec_state: self.exec_state,
-            authorizer: self.authorizer.clone(),
-            approval_ttl: self.ttl,
-            approval_policy: self.policy.clone(),
         })
     }
 
