@@ -308,7 +308,9 @@ async fn u09_a_session_is_suspended_and_brought_back_from_what_was_captured() {
 
 /// Fails the calls of one kind, without doing them.
 #[derive(Debug, Default)]
-struct Fails(Mutex<Option<fn(LogCall) -> bool>>);
+struct Fails(Mutex<Option<Which>>);
+
+type Which = fn(LogCall) -> bool;
 
 impl LogHook for Fails {
     async fn around<T: Send>(
@@ -337,8 +339,8 @@ async fn u10_a_suspend_that_fails_records_nothing_and_can_be_repeated() {
     let f = fixture_from(Echo, Setup { log: Arc::clone(&log) as _, ..Setup::default() }).await;
     f.exec(hello(), call()).await.unwrap();
     f.runtime.calls();
-    let is_mint: fn(LogCall) -> bool = |call| call == LogCall::Mint;
-    let is_append: fn(LogCall) -> bool = |call| matches!(call, LogCall::Append(_));
+    let is_mint: Which = |call| call == LogCall::Mint;
+    let is_append: Which = |call| matches!(call, LogCall::Append(_));
     for (fails, calls, condition) in [
         (Some(is_mint), 0, Condition::Unavailable),
         (Some(is_append), 1, Condition::Unavailable),

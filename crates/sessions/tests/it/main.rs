@@ -4,6 +4,8 @@ mod access;
 mod approvals;
 mod cancel;
 mod deciding;
+mod disconnect;
+mod doubles;
 mod overlap;
 mod recovery;
 mod repeat;
