@@ -240,6 +240,44 @@ async fn a_host_finishes_what_the_last_one_left() {
     assert_eq!((again.resumed, again.refused, again.left), (0, 0, 0));
 }
 
+/// A turn that takes long holds up no other, in whatever page that is.
+#[tokio::test(start_paused = true)]
+async fn a_slow_turn_holds_up_no_other_recovery() {
+    let world = World::new();
+    world.tools.repeatable.store(true, Ordering::Relaxed);
+    let host = world.service_by("scripted", "first");
+    let mut slow = host.created().await;
+    let mut quick = Vec::new();
+    for n in 0..260 {
+        let session = host.created().await;
+        let script = if n == 255 { "tool c1 slow" } else { "gate c1" };
+        if n == 255 {
+            drop(inside(&host, turn(&session, script)).await);
+            slow = session;
+        } else {
+            let parked = host.run(&session, script).await;
+            let approval = parked.last().pending_approval.clone().unwrap();
+            host.decided(&session, &approval, true).await.unwrap();
+            quick.push(session);
+        }
+    }
+    host.interrupt();
+    host.idle().await;
+    // Newest first: the slow one is on the first page.
+    let next = world.service_by("scripted", "second");
+    let recovery = tokio::spawn({
+        let next = next.clone();
+        async move { next.resume_interrupted().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for session in &quick {
+        assert!(world.journal(session).await.ends_with("AR TR OUT END RESUME"));
+    }
+    assert_eq!(world.journal(&slow).await, "ES IN TC");
+    assert!(world.tools.go.set(()));
+    assert_eq!(recovery.await.unwrap().resumed, 260);
+}
+
 /// A decision that nobody has acted on is acted on.
 #[tokio::test(start_paused = true)]
 async fn a_decided_turn_is_finished_at_the_next_start() {
@@ -273,7 +311,7 @@ async fn what_a_host_may_not_finish_is_left_as_it_is() {
     world.tools.repeatable.store(true, Ordering::Relaxed);
     next.drain();
     let done = next.resume_interrupted().await.unwrap();
-    assert_eq!((done.resumed, done.refused), (0, 2));
+    assert_eq!((done.resumed, done.refused, done.left), (0, 0, 0));
     assert_eq!(world.journal(&sessions[0]).await, "ES IN TC");
 }
 
