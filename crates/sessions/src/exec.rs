@@ -34,12 +34,9 @@ impl Inner {
     ) -> Result<ExecStream, SessionsError> {
         let chosen = Chosen::of(&request)?;
         let turn = Turn {
-            inputs: std::mem::take(&mut request.inputs),
             config: std::mem::replace(&mut request.config, Bytes::new()),
             resume_from_seq: request.resume_from_seq,
-            expected: Expected::Head,
-            execution_id: None,
-            deadline: None,
+            ..Turn::new(std::mem::take(&mut request.inputs))
         };
         turn.check(&self.options.log.limits())
             .map_err(|error| SessionsError::because(Arc::new(error)))?;
@@ -97,6 +94,7 @@ impl Inner {
         {
             return Ok(None);
         }
+        turn.is_drawn = chosen_id.is_none();
         let execution = chosen_id.unwrap_or_else(|| ExecutionId::random(&*self.options.entropy));
         turn.execution_id = Some(execution.clone());
         let expected = expected_head(request.expected_last_seq, row.view.head)?;

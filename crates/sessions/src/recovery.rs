@@ -1,6 +1,6 @@
 //! Turns that a host left open, finished by the next one.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use mainspring_api::{
     AppendId, Bytes, Classify as _, Condition, DeletionState, ExecState, ExecutionId, SessionsError,
 };
 use mainspring_controller::settle;
-use mainspring_eventlog::{Level, ListQuery, LogError, Page, RowKey, SessionRow};
+use mainspring_eventlog::{Level, ListQuery, LogError, RowKey, SessionRow};
 
 use crate::approvals::{report, watch_to_the_end};
 use crate::elsewhere::possible_driver;
@@ -71,33 +71,70 @@ impl Service {
     /// on with.
     pub async fn resume_interrupted(&self) -> Result<Recovered, SessionsError> {
         let inner = &self.inner;
-        let counts = Counts::default();
-        let mut projects = vec![inner.options.project.clone()];
-        projects.extend(inner.noted_projects().await.map_err(log_failed)?);
-        for project in projects {
-            let mut query = ListQuery {
-                project,
-                states: vec![ExecState::Running],
-                page_size: PAGE,
-                ..ListQuery::default()
-            };
-            loop {
-                let page = inner.options.log.list(query.clone(), Level::Committed).await;
-                let Page { rows, next } = page.map_err(log_failed)?;
-                stream::iter(rows)
-                    .for_each_concurrent(LANES, |row| inner.recover(row, &counts))
-                    .await;
-                match next {
-                    Some(next) if inner.admit_turn().is_ok() => query.after = Some(next),
-                    _ => break,
-                }
-            }
+        let (counts, failed) = (Counts::default(), Mutex::default());
+        let mut projects = inner.noted_projects().await.map_err(log_failed)?;
+        projects.push(inner.options.project.clone());
+        let search =
+            Search { inner, projects, query: None, ready: VecDeque::new(), failed: &failed };
+        // One turn that takes long holds up its own lane alone.
+        stream::unfold(search, Search::next)
+            .for_each_concurrent(LANES, |row| inner.recover(row, &counts))
+            .await;
+        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(log_failed(error));
         }
         Ok(Recovered {
             resumed: counts.resumed.into_inner(),
             refused: counts.refused.into_inner(),
             left: counts.left.into_inner(),
         })
+    }
+}
+
+/// The sessions with an open turn, page by page, until the host is drained.
+struct Search<'a> {
+    inner: &'a Arc<Inner>,
+    /// Those that are still to be looked through.
+    projects: Vec<String>,
+    query: Option<ListQuery>,
+    ready: VecDeque<SessionRow>,
+    /// Why the search ended early.
+    failed: &'a Mutex<Option<LogError>>,
+}
+
+impl Search<'_> {
+    async fn next(mut self) -> Option<(SessionRow, Self)> {
+        loop {
+            if self.inner.admit_turn().is_err() {
+                tracing::info!("open turns are left for the next start: the host is going down");
+                return None;
+            }
+            if let Some(row) = self.ready.pop_front() {
+                return Some((row, self));
+            }
+            let mut query = match self.query.take() {
+                Some(query) => query,
+                None => ListQuery {
+                    project: self.projects.pop()?,
+                    states: vec![ExecState::Running],
+                    page_size: PAGE,
+                    ..ListQuery::default()
+                },
+            };
+            match self.inner.options.log.list(query.clone(), Level::Committed).await {
+                Ok(page) => {
+                    self.ready.extend(page.rows);
+                    self.query = page.next.map(|next| {
+                        query.after = Some(next);
+                        query
+                    });
+                }
+                Err(error) => {
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return None;
+                }
+            }
+        }
     }
 }
 

@@ -126,6 +126,7 @@ impl Controller {
         let model = self.default_model(&descriptor)?;
         let head = turn.expected.resolve(row.view.head)?;
         let id = match &turn.execution_id {
+            Some(id) if turn.is_drawn => id.clone(),
             Some(id) => self.unused(id).await?,
             None => ExecutionId::random(&*self.options.entropy),
         };

@@ -47,8 +47,11 @@ pub struct Turn {
     pub resume_from_seq: i64,
     /// Where the journal must end.
     pub expected: Expected,
-    /// Chosen id, which the journal must not have; `None` draws one.
+    /// Its id, which the journal must not have; `None` draws one.
     pub execution_id: Option<ExecutionId>,
+    /// Whether that id was drawn at random just now, and need not be looked for
+    /// in the journal.
+    pub is_drawn: bool,
     /// When it must have ended.
     pub deadline: Option<Instant>,
 }
@@ -63,6 +66,7 @@ impl Turn {
             resume_from_seq: 0,
             expected: Expected::Head,
             execution_id: None,
+            is_drawn: false,
             deadline: None,
         }
     }

@@ -1,13 +1,16 @@
 //! What placement asks of a runtime, and in which order.
 
+mod cases;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mainspring_api::{
-    Address, AppendId, CancelReason, ComputeState, ComputeStatus, Condition, Event, EventBody,
-    ExecutionId, ExecutionStart, Fence, Fidelity, Head, InProcess, Incarnation, Mediation, Message,
-    ModelPolicy, OsEntropy, Runtime, RuntimeCapabilities, RuntimeError, Seq, SessionHistory,
-    SessionSpec, SessionUid, SnapshotRef, SystemClock, Timestamp, ToolCall, ToolError,
-    ToolExecutor, ToolResult, ToolScope, async_trait,
+    Address, AppendId, CancelReason, ComputeState, ComputeStatus, Condition, Descriptor, Event,
+    EventBody, ExecutionId, ExecutionStart, Fence, Fidelity, HarnessConnector, Head, InProcess,
+    Incarnation, Mediation, Message, ModelPolicy, OsEntropy, Runtime, RuntimeCapabilities,
+    RuntimeError, Seq, SessionHistory, SessionSpec, SessionUid, SnapshotRef, SystemClock,
+    Timestamp, ToolCall, ToolError, ToolExecutor, ToolResult, ToolScope, async_trait,
 };
 use mainspring_controller::{ApprovedRetry, ControllerError, Expected, Journal, Turn, TurnStop};
 use mainspring_eventlog::{
@@ -24,6 +27,8 @@ use mainspring_placement::{
 struct Recording {
     harness: Arc<dyn mainspring_api::Harness>,
     calls: Mutex<Vec<String>>,
+    probe: Option<Descriptor>,
+    no_snapshot: AtomicBool,
 }
 
 impl Recording {
@@ -45,6 +50,10 @@ impl Runtime for Recording {
 
     fn capabilities(&self) -> RuntimeCapabilities {
         RuntimeCapabilities::default()
+    }
+
+    async fn probe(&self, _spec: &SessionSpec) -> Result<Option<Descriptor>, RuntimeError> {
+        Ok(self.probe.clone())
     }
 
     async fn create(
@@ -69,16 +78,19 @@ impl Runtime for Recording {
         _fidelity: Fidelity,
     ) -> Result<SnapshotRef, RuntimeError> {
         self.note("snapshot", uid);
+        if self.no_snapshot.load(Ordering::Relaxed) {
+            return Err(RuntimeError::Unsupported { runtime: "recording", what: "a snapshot" });
+        }
         Ok(SnapshotRef { local: uid.to_string(), ..SnapshotRef::default() })
     }
 
     async fn restore(
         &self,
-        _from: &SnapshotRef,
+        from: &SnapshotRef,
         spec: &SessionSpec,
         history: Arc<dyn SessionHistory>,
     ) -> Result<Incarnation, RuntimeError> {
-        self.note("restore", spec.uid.as_ref().unwrap());
+        self.note(&format!("restore {} as", from.local), spec.uid.as_ref().unwrap());
         self.create(spec, history).await
     }
 
@@ -134,18 +146,56 @@ async fn fixture_with(
     model: &str,
     tools: Option<Arc<dyn ToolExecutor>>,
 ) -> Fixture {
-    let log: Arc<dyn EventLog> =
-        Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap());
+    fixture_from(harness, Setup { model: model.to_owned(), tools, ..Setup::default() }).await
+}
+
+/// What a fixture is made of beside its harness.
+struct Setup {
+    log: Arc<dyn EventLog>,
+    model: String,
+    tools: Option<Arc<dyn ToolExecutor>>,
+    connector: Arc<dyn HarnessConnector>,
+    descriptor_id: String,
+    /// What the runtime knows of the harness without compute.
+    probe: Option<Descriptor>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            log: Arc::new(KvStore::open(MemoryEngine::default(), KvOptions::default()).unwrap()),
+            model: String::new(),
+            tools: None,
+            connector: Arc::new(Connectors::in_process()),
+            descriptor_id: String::new(),
+            probe: None,
+        }
+    }
+}
+
+async fn fixture_from(harness: impl mainspring_api::Harness, setup: Setup) -> Fixture {
+    let Setup { log, model, tools, connector, descriptor_id, probe } = setup;
     let uid = SessionUid::new("s").unwrap();
     let id = AppendId::random(&OsEntropy);
-    let session =
-        NewSession { model: model.to_owned(), ..NewSession::bare(uid.clone(), "default") };
+    let session = NewSession { model, ..NewSession::bare(uid.clone(), "default") };
     log.create(id, session).await.unwrap();
-    let runtime = Arc::new(Recording { harness: Arc::new(harness), calls: Mutex::default() });
-    let placer = Placer::new(PlacerOptions {
-        name: "h".to_owned(),
-        runtime: Arc::clone(&runtime) as _,
-        connector: Arc::new(Connectors::in_process()),
+    let (calls, no_snapshot) = Default::default();
+    let runtime = Arc::new(Recording { harness: Arc::new(harness), calls, probe, no_snapshot });
+    let placer = placer("h", &runtime, connector, descriptor_id, tools);
+    Fixture { runtime, placer, journal: Journal::new(log, uid), guard: Guard::default() }
+}
+
+fn placer(
+    name: &str,
+    runtime: &Arc<Recording>,
+    connector: Arc<dyn HarnessConnector>,
+    descriptor_id: String,
+    tools: Option<Arc<dyn ToolExecutor>>,
+) -> Arc<Placer> {
+    Placer::new(PlacerOptions {
+        name: name.to_owned(),
+        runtime: Arc::clone(runtime) as _,
+        connector,
         model: Arc::new(EchoModel),
         policy: Some(ModelPolicy {
             default: "echo".to_owned(),
@@ -153,12 +203,11 @@ async fn fixture_with(
         }),
         tools,
         approved_retry: ApprovedRetry::DeclaredOnly,
-        descriptor_id: String::new(),
+        descriptor_id,
         holder: Holder { id: "x".to_owned(), name: "x".to_owned() },
         clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
-    });
-    Fixture { runtime, placer, journal: Journal::new(log, uid), guard: Guard::default() }
+    })
 }
 
 fn call() -> Call {
@@ -241,7 +290,7 @@ async fn a_turn_a_suspend_and_a_resume_record_in_order() {
     let lease = f.guard.try_acquire(uid, Operation::Suspend, Timestamp::default()).unwrap();
     f.placer.suspend(&lease, &f.journal, call()).await.unwrap();
     f.placer.resume(&lease, &f.journal, call()).await.unwrap();
-    assert_eq!(f.runtime.calls(), ["create s", "snapshot s", "restore s", "create s"]);
+    assert_eq!(f.runtime.calls(), ["create s", "snapshot s", "restore s as s", "create s"]);
     assert_eq!(f.row().await, (7, 3), "one fence each");
 }
 

@@ -243,6 +243,44 @@ async fn a_host_finishes_what_the_last_one_left() {
     assert_eq!((again.resumed, again.refused, again.left), (0, 0, 0));
 }
 
+/// A turn that takes long holds up no other, in whatever page that is.
+#[tokio::test(start_paused = true)]
+async fn a_slow_turn_holds_up_no_other_recovery() {
+    let world = World::new();
+    world.tools.repeatable.store(true, Ordering::Relaxed);
+    let host = world.service_by("scripted", "first");
+    let mut slow = host.created().await;
+    let mut quick = Vec::new();
+    for n in 0..260 {
+        let session = host.created().await;
+        let script = if n == 255 { "tool c1 slow" } else { "gate c1" };
+        if n == 255 {
+            drop(inside(&host, turn(&session, script)).await);
+            slow = session;
+        } else {
+            let parked = host.run(&session, script).await;
+            let approval = parked.last().pending_approval.clone().unwrap();
+            host.decided(&session, &approval, true).await.unwrap();
+            quick.push(session);
+        }
+    }
+    host.interrupt();
+    host.idle().await;
+    // Newest first: the slow one is on the first page.
+    let next = world.service_by("scripted", "second");
+    let recovery = tokio::spawn({
+        let next = next.clone();
+        async move { next.resume_interrupted().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for session in &quick {
+        assert!(world.journal(session).await.ends_with("AR TR OUT END RESUME"));
+    }
+    assert_eq!(world.journal(&slow).await, "ES IN TC");
+    assert!(world.tools.go.set(()));
+    assert_eq!(recovery.await.unwrap().resumed, 260);
+}
+
 /// A decision that nobody has acted on is acted on.
 #[tokio::test(start_paused = true)]
 async fn a_decided_turn_is_finished_at_the_next_start() {
@@ -276,7 +314,7 @@ async fn what_a_host_may_not_finish_is_left_as_it_is() {
     world.tools.repeatable.store(true, Ordering::Relaxed);
     next.drain();
     let done = next.resume_interrupted().await.unwrap();
-    assert_eq!((done.resumed, done.refused), (0, 2));
+    assert_eq!((done.resumed, done.refused, done.left), (0, 0, 0));
     assert_eq!(world.journal(&sessions[0]).await, "ES IN TC");
 }
 
@@ -329,6 +367,27 @@ async fn b35_recovery_enters_no_turn_twice() {
         assert_eq!(of("key-c2"), begun, "each new turn once");
         assert!(is_whole(&next, &session).await);
     }
+}
+
+/// What a client has finished by the time that it comes up is left as it is.
+#[tokio::test(start_paused = true)]
+async fn b35_recovery_leaves_what_was_finished_meanwhile() {
+    let plain = World::new();
+    plain.tools.repeatable.store(true, Ordering::Relaxed);
+    let (world, log) = plain.stepping();
+    let session = left_open(&plain, &["default"], 1).await.remove(0);
+    assert!(plain.tools.go.set(()));
+    let client = {
+        let (service, session) = (plain.service_by("scripted", "client"), session.clone());
+        async move { drop(service.resumed(&session).await.last().uid.clone()) }
+    };
+    // The first read is the list.
+    log.hook().arm(1, client);
+    let done = world.service_by("scripted", "second").resume_interrupted().await.unwrap();
+    assert!(log.hook().is_done());
+    assert_eq!((done.resumed, done.refused, done.left), (0, 0, 1));
+    assert_eq!(world.journal(&session).await, "ES IN TC TR OUT END RESUME");
+    assert_eq!(world.tools.started().len(), 2);
 }
 
 /// A host may be told to speak of turns as the reference does.

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use futures_util::StreamExt as _;
 use mainspring_api::{
     Caller, CallerIdentity, Classify as _, Condition, CreateRequest, ExecRequest, ExecState,
-    ExecUpdate, ExecutionId, ForkRequest, Message, OnDisconnect, Outcome, SessionUid,
-    Sessions as _, Signal,
+    ExecutionId, ForkRequest, Message, Outcome, SessionUid, Sessions as _, Signal,
 };
-use mainspring_eventlog::{Level, ListQuery, LogError};
+use mainspring_eventlog::{Level, ListQuery};
 use mainspring_sessions::Service;
-use mainspring_testkit::{HookedLog, LogCall, LogHook};
+use mainspring_testkit::HookedLog;
 
+use crate::doubles::Gatekeeper;
 use crate::support::{Drive as _, Shown, World, caller, shown, turn};
 
 const ID: &str = "0123456789abcdef";
@@ -22,7 +22,7 @@ fn id(text: &str) -> ExecutionId {
 }
 
 /// A turn under a chosen id.
-fn once(session: &SessionUid, script: &str) -> ExecRequest {
+pub(crate) fn once(session: &SessionUid, script: &str) -> ExecRequest {
     ExecRequest { execution_id: Some(id(ID)), ..turn(session, script) }
 }
 
@@ -356,27 +356,6 @@ async fn a_key_names_session_and_execution() {
     assert_eq!(sessions(&world).await, 2);
 }
 
-/// Holds every fence until it is let go.
-#[derive(Debug, Default)]
-struct Gatekeeper {
-    asked: Signal<()>,
-    go: Signal<()>,
-}
-
-impl LogHook for Gatekeeper {
-    async fn around<T: Send>(
-        &self,
-        call: LogCall,
-        run: impl Future<Output = Result<T, LogError>> + Send,
-    ) -> Result<T, LogError> {
-        if call == LogCall::Mint {
-            self.asked.set(());
-            self.go.wait().await;
-        }
-        run.await
-    }
-}
-
 /// A call that is only starting its turn is joined, too: it is given up when
 /// the last one who waits for it goes.
 #[tokio::test(start_paused = true)]
@@ -410,85 +389,87 @@ async fn a_turn_that_is_starting_is_joined() {
     }
 }
 
-fn until_lost(session: &SessionUid, script: &str) -> ExecRequest {
-    ExecRequest { on_disconnect: OnDisconnect::Cancel, ..once(session, script) }
-}
-
-/// A client that asked for it takes its turn with it; one that did not, or is
-/// not the last, does not.
+/// Between the lease and the turn there is nothing to join yet: it is waited for.
 #[tokio::test(start_paused = true)]
-async fn a_lost_client_cancels_its_turn_if_it_said_so() {
-    for (asks, other_stays, journal) in [
-        (true, false, "ES IN TC CANCELED"),
-        (true, true, "ES IN TC TR OUT END"),
-        (false, false, "ES IN TC TR OUT END"),
-    ] {
-        let world = World::new();
-        let service = world.service();
-        let session = service.created().await;
-        let script = "tool c1 slow, out x";
-        let request = if asks { until_lost(&session, script) } else { once(&session, script) };
-        let first = service.exec(&caller(), request).await.unwrap();
-        let other = match other_stays {
-            true => Some(service.exec(&caller(), once(&session, script)).await.unwrap()),
-            false => None,
-        };
-        world.tools.entered.wait().await;
-        drop(first);
-        if !journal.contains("CANCELED") {
-            assert!(world.tools.go.set(()));
-        }
-        service.idle().await;
-        assert_eq!(world.journal(&session).await, journal, "asks {asks}, stays {other_stays}");
-        drop(other);
-        service.idle().await;
-        // What is over stays as it is, and the session takes the next turn.
-        assert_eq!(service.run(&session, "out y").await.kinds(), "ES IN OUT END");
-    }
-}
-
-/// As a cancel would: what has parked by then has its gate closed.
-#[tokio::test(start_paused = true)]
-async fn a_turn_that_parks_as_its_client_is_lost_is_cancelled() {
-    let world = World::new();
-    world.compute.slow_snapshot.store(true, Ordering::Relaxed);
+async fn a_call_that_has_just_won_is_waited_for() {
+    let (world, log) = World::new().stepping();
     let service = world.service();
     let session = service.created().await;
-    let stream = service.exec(&caller(), until_lost(&session, "gate c1")).await.unwrap();
-    world.compute.capturing.wait().await;
-    drop(stream);
-    assert!(world.compute.go.set(()));
-    service.idle().await;
-    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND AR TR CANCELED");
-    // One that was told of the park goes away from a turn that waits.
-    world.compute.slow_snapshot.store(false, Ordering::Relaxed);
-    let session = service.created().await;
-    let mut stream = service.exec(&caller(), until_lost(&session, "gate c1")).await.unwrap();
-    let mut sessions = 0;
-    while let Some(update) = stream.next().await {
-        sessions += usize::from(matches!(update.unwrap(), ExecUpdate::Session(_)));
+    let (reached, go) = (Signal::default(), Signal::default());
+    let step = {
+        let (reached, go) = (reached.clone(), go.clone());
+        async move {
+            reached.set(());
+            go.wait().await;
+        }
+    };
+    // The row, the execution, and the row again under the lease.
+    log.hook().arm(3, step);
+    let call = |service: &Service| {
+        let (service, session) = (service.clone(), session.clone());
+        tokio::spawn(async move { exec(&service, once(&session, "out x")).await })
+    };
+    let first = call(&service);
+    reached.wait().await;
+    let second = call(&service);
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert!(!second.is_finished(), "it waits");
+    assert!(go.set(()));
+    for shown in [first.await.unwrap(), second.await.unwrap()] {
+        assert_eq!(shown.last().uid, session);
+        assert_eq!(shown.kinds(), "ES IN OUT END");
     }
-    assert_eq!(sessions, 2);
-    drop(stream);
-    service.idle().await;
-    assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND");
+    // Not for good.
+    let other = service.created().await;
+    let reached = Signal::default();
+    let step = reached.clone();
+    log.hook().arm(3, async move {
+        step.set(());
+        std::future::pending::<()>().await;
+    });
+    let request = once(&other, "out x");
+    let stuck = tokio::spawn({
+        let (service, request) = (service.clone(), request.clone());
+        async move { exec(&service, request).await }
+    });
+    reached.wait().await;
+    refused(&exec(&service, request).await, Condition::SessionBusy);
+    stuck.abort();
 }
 
-/// Before its start is durable there is nothing to cancel.
+/// A turn that began and ended between a call's look and its lease is shown.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_lost_before_the_start_leaves_nothing() {
-    for request in [once, until_lost] {
-        let plain = World::new();
-        let log = HookedLog::with_hook(Arc::clone(&plain.log), Gatekeeper::default());
-        let log = Arc::new(log);
-        let world = World { log: Arc::clone(&log) as _, ..plain };
-        let service = world.service();
-        let session = service.created().await;
-        let stream = service.exec(&caller(), request(&session, "out x")).await.unwrap();
-        log.hook().asked.wait().await;
-        drop(stream);
-        assert!(log.hook().go.set(()));
-        service.idle().await;
-        assert_eq!(world.journal(&session).await, "");
+async fn a_call_that_comes_late_sees_the_turn_that_was() {
+    let plain = World::new();
+    let (world, log) = plain.stepping();
+    let session = plain.service().created().await;
+    let faster = {
+        let (service, session) = (plain.service(), session.clone());
+        async move {
+            assert_eq!(exec(&service, once(&session, "out x")).await.kinds(), "ES IN OUT END");
+        }
+    };
+    log.hook().arm(2, faster);
+    let late = exec(&world.service(), once(&session, "out x")).await;
+    assert!(log.hook().is_done());
+    assert_eq!(late.last().uid, session);
+    assert_eq!(late.kinds(), "ES IN OUT END");
+    assert_eq!(plain.journal(&session).await, "ES IN OUT END");
+}
+
+/// Who joins sees at once what was recorded before.
+#[tokio::test(start_paused = true)]
+async fn who_joins_is_not_kept_waiting_for_the_next_record() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    let _first = service.exec(&caller(), once(&session, "tool c1 slow")).await.unwrap();
+    world.tools.entered.wait().await;
+    let mut joined = service.exec(&caller(), once(&session, "tool c1 slow")).await.unwrap();
+    for _ in 0..4 {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(1), joined.next());
+        next.await.expect("it is there").unwrap().unwrap();
     }
+    assert!(world.tools.go.set(()));
+    assert_eq!(joined.count().await, 2, "the receipt and the end");
 }

@@ -1,20 +1,14 @@
-//! A service over a log in memory, with a harness that does what its turn's
-//! configuration says, and tools and compute that write down what is asked.
+//! A service over a log in memory, and what tests do to it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    Address, AppendId, ApprovalPolicy, ApprovalRef, ApproveRequest, Approved, Authorizer, Caller,
-    CancelReason, CancelRequest, Clock, ComputeState, ComputeStatus, CreateRequest, Descriptor,
-    EventBody, EventSink, ExecRequest, ExecUpdate, Fence, Fidelity, Harness, HarnessError,
-    InProcess, Incarnation, LifecycleKind, LogRecord, Mediation, Message, ModelProvider,
-    ModelRequest, OsEntropy, Outcome, RequestId, ResultCode, ResumeRequest, Runtime,
-    RuntimeCapabilities, RuntimeError, Seq, Session, SessionHistory, SessionSpec, SessionUid,
-    Sessions as _, SessionsError, Signal, SnapshotRef, Start, Timestamp, ToolCall, ToolError,
-    ToolExecutor, ToolResult, ToolScope, async_trait,
+    AppendId, ApprovalPolicy, ApprovalRef, ApproveRequest, Approved, Authorizer, Caller,
+    CancelReason, CancelRequest, Clock, CreateRequest, EventBody, ExecRequest, ExecUpdate,
+    LifecycleKind, LogRecord, Message, ModelProvider, OsEntropy, RequestId, ResumeRequest, Seq,
+    Session, SessionUid, Sessions as _, SessionsError, Timestamp, async_trait,
 };
 use mainspring_controller::ApprovedRetry;
 use mainspring_eventlog::{
@@ -24,219 +18,10 @@ use mainspring_eventlog::{
 use mainspring_harness::EchoModel;
 use mainspring_placement::{Connectors, Harnesses, Placer, PlacerOptions};
 use mainspring_sessions::{ExecStateProjection, Reclaim, Service, ServiceOptions};
+use mainspring_testkit::HookedLog;
 use tokio::time::Instant;
 
-/// Does the steps of its configuration: `gate ID`, `try ID`, `tool ID NAME`,
-/// `out TEXT`, `ask`, `fail TEXT`.
-#[derive(Debug, Default)]
-struct Scripted;
-
-#[async_trait]
-impl Harness for Scripted {
-    async fn describe(&self) -> Result<Descriptor, HarnessError> {
-        Ok(Descriptor { id: "scripted".to_owned(), ..Descriptor::default() })
-    }
-
-    async fn run(&self, start: Start, sink: Arc<dyn EventSink>) -> Result<(), HarnessError> {
-        let script = String::from_utf8_lossy(&start.config).into_owned();
-        for step in script.split(", ").filter(|step| !step.is_empty()) {
-            let words: Vec<&str> = step.split(' ').collect();
-            match words[..] {
-                ["out", text] => sink.output(text.to_owned()).await?,
-                ["ask"] => {
-                    sink.model(ModelRequest::default()).await?;
-                }
-                ["gate", id] => {
-                    let result = sink.tool_call(call(id, "deploy", Mediation::RequiresApproval));
-                    let result = result.await?;
-                    let reason = result.decision.map(|decision| decision.reason);
-                    let word = match result.code {
-                        ResultCode::ApprovalDenied => "denied",
-                        ResultCode::ExecutorError => "failed",
-                        ResultCode::Unspecified => "done",
-                    };
-                    sink.output(format!("{id} {word} {}", reason.unwrap_or_default())).await?;
-                }
-                // Passes over the park.
-                ["try", id] => {
-                    let called = call(id, "deploy", Mediation::RequiresApproval);
-                    let _ = sink.tool_call(called).await;
-                }
-                ["fail", what] => return Err(HarnessError::failed(what)),
-                ["tool", id, name] => {
-                    let called = call(id, name, Mediation::ControllerMediated);
-                    sink.tool_call(called).await?;
-                }
-                _ => return Err(HarnessError::failed(format!("what is {step:?}?"))),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn call(id: &str, tool: &str, mediation: Mediation) -> ToolCall {
-    ToolCall {
-        id: id.to_owned(),
-        tool: tool.to_owned(),
-        mediation,
-        idempotency_key: format!("key-{id}"),
-        ..ToolCall::default()
-    }
-}
-
-/// Counts effects by key. The tool `slow` waits until it is let go.
-#[derive(Debug, Default)]
-pub(crate) struct Tools {
-    started: Mutex<Vec<String>>,
-    done: Mutex<Vec<String>>,
-    pub(crate) go: Signal<()>,
-    pub(crate) entered: Signal<()>,
-    pub(crate) repeatable: AtomicBool,
-}
-
-impl Tools {
-    /// The keys of calls that were started, in order.
-    pub(crate) fn started(&self) -> Vec<String> {
-        self.started.lock().unwrap().clone()
-    }
-
-    /// The keys of calls that came to their end.
-    pub(crate) fn done(&self) -> Vec<String> {
-        self.done.lock().unwrap().clone()
-    }
-}
-
-#[async_trait]
-impl ToolExecutor for Tools {
-    async fn execute(&self, _scope: &ToolScope, call: &ToolCall) -> Result<ToolResult, ToolError> {
-        self.started.lock().unwrap().push(call.idempotency_key.clone());
-        if call.tool == "slow" {
-            self.entered.set(());
-            self.go.wait().await;
-        }
-        if call.tool == "lost" {
-            let message = "the answer was lost".to_owned();
-            return Err(ToolError { message, outcome: Outcome::Unknown, source: None });
-        }
-        self.done.lock().unwrap().push(call.idempotency_key.clone());
-        Ok(ToolResult::default())
-    }
-
-    fn is_repeatable(&self, _tool: &str) -> bool {
-        self.repeatable.load(Ordering::Relaxed)
-    }
-
-    fn offers(&self, _: &str) -> bool {
-        true
-    }
-}
-
-/// Runs the harness in process and writes down what it is asked.
-#[derive(Debug, Default)]
-pub(crate) struct Compute {
-    calls: Mutex<Vec<&'static str>>,
-    pub(crate) no_snapshot: AtomicBool,
-    /// Whether a snapshot waits for `go`, once it has begun.
-    pub(crate) slow_snapshot: AtomicBool,
-    pub(crate) capturing: Signal<()>,
-    pub(crate) go: Signal<()>,
-}
-
-impl Compute {
-    fn note(&self, what: &'static str) {
-        self.calls.lock().unwrap().push(what);
-    }
-
-    /// What it was asked since the last time.
-    pub(crate) fn calls(&self) -> Vec<&'static str> {
-        std::mem::take(&mut *self.calls.lock().unwrap())
-    }
-}
-
-#[async_trait]
-impl Runtime for Compute {
-    fn name(&self) -> &'static str {
-        "test"
-    }
-
-    fn capabilities(&self) -> RuntimeCapabilities {
-        RuntimeCapabilities::default()
-    }
-
-    async fn create(
-        &self,
-        _spec: &SessionSpec,
-        _history: Arc<dyn SessionHistory>,
-    ) -> Result<Incarnation, RuntimeError> {
-        self.note("create");
-        Ok(incarnation())
-    }
-
-    async fn snapshot(
-        &self,
-        uid: &SessionUid,
-        _head: Seq,
-        _fidelity: Fidelity,
-    ) -> Result<SnapshotRef, RuntimeError> {
-        self.note("snapshot");
-        if self.slow_snapshot.load(Ordering::Relaxed) {
-            self.capturing.set(());
-            self.go.wait().await;
-        }
-        if self.no_snapshot.load(Ordering::Relaxed) {
-            return Err(RuntimeError::Unsupported { runtime: "test", what: "a snapshot" });
-        }
-        Ok(SnapshotRef { local: uid.to_string(), ..SnapshotRef::default() })
-    }
-
-    async fn restore(
-        &self,
-        _from: &SnapshotRef,
-        _spec: &SessionSpec,
-        _history: Arc<dyn SessionHistory>,
-    ) -> Result<Incarnation, RuntimeError> {
-        self.note("restore");
-        Ok(incarnation())
-    }
-
-    async fn fork(
-        &self,
-        _from: &SnapshotRef,
-        _child: &SessionSpec,
-        _history: Arc<dyn SessionHistory>,
-    ) -> Result<Incarnation, RuntimeError> {
-        self.note("fork");
-        Ok(incarnation())
-    }
-
-    async fn stop(&self, _uid: &SessionUid) -> Result<(), RuntimeError> {
-        self.note("stop");
-        Ok(())
-    }
-
-    async fn status(&self, _uid: &SessionUid) -> Result<ComputeStatus, RuntimeError> {
-        let (instance, reason) = (String::new(), String::new());
-        Ok(ComputeStatus { state: ComputeState::None, instance, reason })
-    }
-
-    async fn list(&self) -> Result<Vec<SessionUid>, RuntimeError> {
-        Ok(Vec::new())
-    }
-
-    async fn close(&self) -> Result<(), RuntimeError> {
-        Ok(())
-    }
-}
-
-fn incarnation() -> Incarnation {
-    Incarnation {
-        address: Address::InProcess(InProcess::harness(Arc::new(Scripted))),
-        worker: String::new(),
-        compute_instance: String::new(),
-        fence: Fence::NONE,
-        live_describer: false,
-    }
-}
+use crate::doubles::{AfterRead, Compute, Tools};
 
 /// Wall time that goes as the runtime's, which tests hold and move.
 #[derive(Debug)]
@@ -259,12 +44,12 @@ pub(crate) struct World {
     pub(crate) tools: Arc<Tools>,
     pub(crate) compute: Arc<Compute>,
     pub(crate) model: Arc<dyn ModelProvider>,
-    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) reclaim: Option<Reclaim>,
     pub(crate) policy: Option<Arc<dyn ApprovalPolicy>>,
     pub(crate) clock: Arc<PausedClock>,
     pub(crate) exec_state: ExecStateProjection,
+    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl World {
@@ -276,13 +61,19 @@ impl World {
             tools: Arc::default(),
             compute: Arc::default(),
             model: Arc::new(EchoModel),
-            authorizer: None,
             ttl: None,
             reclaim: None,
             policy: None,
             clock,
             exec_state: ExecStateProjection::default(),
+            authorizer: None,
         }
+    }
+
+    /// The same store, with a step between reads.
+    pub(crate) fn stepping(&self) -> (Self, Arc<HookedLog<AfterRead>>) {
+        let log = Arc::new(HookedLog::with_hook(Arc::clone(&self.log), AfterRead::default()));
+        (Self { log: Arc::clone(&log) as _, ..self.clone() }, log)
     }
 
     /// A host on this store.
@@ -297,8 +88,34 @@ impl World {
 
     /// A host of its own, with this harness.
     pub(crate) fn service_by(&self, name: &str, holder: &str) -> Service {
+        self.service_with(&[name], holder)
+    }
+
+    /// A host of its own that serves the harness under several names, of which
+    /// the first is the default.
+    pub(crate) fn service_with(&self, names: &[&str], holder: &str) -> Service {
         let holder = Holder { id: holder.to_owned(), name: format!("test/{holder}") };
-        let placer = Placer::new(PlacerOptions {
+        let mut placers = names.iter().map(|name| self.placer(name, &holder));
+        let harnesses = Harnesses::new(placers.next().unwrap());
+        placers.for_each(|placer| harnesses.add(placer).unwrap());
+        Service::new(ServiceOptions {
+            log: Arc::clone(&self.log),
+            harnesses,
+            project: "default".to_owned(),
+            holder,
+            clock: Arc::clone(&self.clock) as _,
+            entropy: Arc::new(OsEntropy),
+            idle: IDLE,
+            exec_state: self.exec_state,
+            authorizer: self.authorizer.clone(),
+            approval_ttl: self.ttl,
+            approval_policy: self.policy.clone(),
+            reclaim: self.reclaim,
+        })
+    }
+
+    fn placer(&self, name: &str, holder: &Holder) -> Arc<Placer> {
+        Placer::new(PlacerOptions {
             name: name.to_owned(),
             runtime: Arc::clone(&self.compute) as _,
             connector: Arc::new(Connectors::in_process()),
@@ -310,20 +127,6 @@ impl World {
             holder: holder.clone(),
             clock: Arc::clone(&self.clock) as _,
             entropy: Arc::new(OsEntropy),
-        });
-        Service::new(ServiceOptions {
-            log: Arc::clone(&self.log),
-            harnesses: Harnesses::new(placer),
-            project: "default".to_owned(),
-            holder,
-            clock: Arc::clone(&self.clock) as _,
-            entropy: Arc::new(OsEntropy),
-            idle: IDLE,
-            exec_state: self.exec_state,
-            authorizer: self.authorizer.clone(),
-            approval_ttl: self.ttl,
-            approval_policy: self.policy.clone(),
-            reclaim: self.reclaim,
         })
     }
 
