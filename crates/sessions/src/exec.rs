@@ -233,9 +233,10 @@ impl Inner {
             let waiting = row.as_ref().and_then(|row| row.as_ref().ok()).filter(|_| parked);
             let waiting = waiting.cloned();
             let (asked, failed) = (feed.has_recorded(), result.is_err());
-            drop((listed, shown));
+            drop(listed);
             // Free before the client learns of the end: its next call is not busy.
             drop(lease);
+            drop(shown);
             inner.report(&uid, &feed, result, row);
             match waiting {
                 Some(row) => inner.on_park(row, approval_ttl, asked).await,

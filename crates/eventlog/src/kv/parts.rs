@@ -93,3 +93,34 @@ impl<E: Engine> NamedRows for KvStore<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mainspring_api::{
+        AppendId, Event, EventBody, Fence, Lifecycle, LifecycleKind, OsEntropy, SessionUid,
+    };
+
+    use super::*;
+    use crate::chain::Batch;
+    use crate::log::{EventLog as _, Mark, NewSession};
+    use crate::memory::MemoryEngine;
+
+    /// A purge that was cut after the tombstone is found by its mark.
+    #[tokio::test]
+    async fn a_purge_that_was_cut_stays_marked() {
+        let log = KvStore::open(MemoryEngine::default(), super::super::KvOptions::default());
+        let log = log.unwrap();
+        let id = || AppendId::random(&OsEntropy);
+        let uid = SessionUid::new("s").unwrap();
+        log.create(id(), NewSession::bare(uid.clone(), "p")).await.unwrap();
+        let body = Lifecycle { kind: LifecycleKind::Delete, ..Lifecycle::default() };
+        let event = Event::of(EventBody::Lifecycle(Some(body)));
+        let batch = Batch::link(Head::EMPTY, vec![event.into()]).unwrap();
+        log.append(&uid, id(), Fence::NONE, &batch).await.unwrap();
+        log.write(Op::Bury { id: id(), session: uid.clone() }).await.unwrap();
+        let left = log.marked(Mark::Deleted, None, 10).await.unwrap();
+        assert!(left[0].purged && left[0].session.uid == uid);
+        Purge::purge(&log, id(), &uid).await.unwrap();
+        assert!(log.marked(Mark::Deleted, None, 10).await.unwrap().is_empty());
+    }
+}

@@ -8,7 +8,7 @@ use futures_util::stream;
 use mainspring_api::{
     Action, AdoptRequest, AuthorizeRequest, Authorizer, AuthzError, Caller, CallerIdentity,
     Condition, CreateRequest, ExecState, FindRequest, FollowRequest, ImportRequest, ListPage,
-    ListRequest, Operations as _, Owner, SessionUid, Sessions as _, async_trait,
+    ListRequest, Operations as _, Owner, SessionUid, Sessions as _, Standing, async_trait,
 };
 use mainspring_eventlog::Level;
 use mainspring_eventlog::export::record_line;
@@ -188,10 +188,8 @@ async fn a_session_without_an_owner_is_adopted_once() {
     let adopted = service.adopt(&operator, adopt("a")).await.unwrap();
     assert_eq!(adopted.owner, Some(owner("a")));
     assert_eq!(service.get(&known("a"), &session).await.unwrap(), adopted);
-    assert_eq!(
-        found(&service, &known("a"), FindRequest::default()).await,
-        std::slice::from_ref(&session)
-    );
+    let of_a = found(&service, &known("a"), FindRequest::default()).await;
+    assert_eq!(of_a, std::slice::from_ref(&session));
     // The same again answers the same; another owner is refused, and not told whose it is.
     assert_eq!(service.adopt(&operator, adopt("a")).await.unwrap(), adopted);
     let taken = service.adopt(&operator, adopt("b")).await.unwrap_err();
@@ -263,5 +261,27 @@ async fn b14_an_imported_request_expires() {
     for uid in [&before, &meanwhile] {
         let done = service.get(&caller(), uid).await.unwrap();
         assert_eq!(done.exec_state, ExecState::Completed, "{uid}");
+    }
+}
+
+/// What was running when its host died is in every list at once, as open, and
+/// says that it was interrupted.
+#[tokio::test(start_paused = true)]
+async fn b7_sessions_of_a_dead_host_are_listed_as_interrupted() {
+    let world = World::new();
+    let done = world.service().created().await;
+    world.service().run(&done, "out a, out b").await;
+    let mut cut = Vec::new();
+    for _ in 0..50 {
+        cut.push(world.cut(&done, 3).await);
+    }
+    cut.sort_unstable();
+    let service = world.service();
+    assert_eq!(found(&service, &caller(), FindRequest::default()).await.len(), 51);
+    let running = FindRequest { states: vec![ExecState::Running], ..FindRequest::default() };
+    assert_eq!(found(&service, &caller(), running).await, cut);
+    for session in &cut {
+        let report = service.describe(&caller(), session).await.unwrap();
+        assert_eq!(report.standing, Standing::Interrupted);
     }
 }

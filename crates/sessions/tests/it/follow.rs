@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    BoxStream, Caller, Clock as _, Condition, FollowRequest, FollowUpdate, Message, ModelError,
-    ModelProvider, ModelReply, ModelRequest, Seq, SessionUid, Sessions as _, SessionsError, Signal,
-    StreamingModel, Timestamp, Usage, async_trait,
+    BoxStream, Caller, Clock as _, Condition, FollowRequest, FollowUpdate, ForkRequest, Message,
+    ModelError, ModelProvider, ModelReply, ModelRequest, Seq, SessionUid, Sessions as _,
+    SessionsError, Signal, StreamingModel, Timestamp, Usage, async_trait,
 };
 use mainspring_eventlog::Level;
 use mainspring_sessions::Service;
@@ -135,6 +135,39 @@ async fn records_come_after_the_cursor_and_then_live() {
     world.service().run(&session, "out c").await;
     assert_eq!(words(&mut stream, 4).await, "ES9 IN10 OUT11 END12");
     silent(&mut stream).await;
+}
+
+/// Clients of a session see the same one, whoever goes on with it; a fork is
+/// another, and says whose it is.
+#[tokio::test(start_paused = true)]
+async fn b6_all_clients_see_one_session() {
+    let world = World::new();
+    let (here, there) = (world.service(), world.service());
+    let (session, approval) = here.parked(", out a").await;
+    let mut streams = [followed(&here, &session, 0).await, followed(&there, &session, 0).await];
+    there.decided(&session, &approval, true).await.unwrap();
+    assert_eq!(there.resumed(&session).await.last().uid, session);
+    here.run(&session, "out b").await;
+    for stream in &mut streams {
+        assert_eq!(
+            words(stream, 15).await,
+            "ES1 IN2 TC3 AQ4 SUSPEND5 AR6 TR7 OUT8 OUT9 END10 RESUME11 ES12 IN13 OUT14 END15"
+        );
+    }
+    let sessions = here.list(&caller(), Default::default()).await.unwrap().sessions;
+    assert_eq!(sessions.len(), 1, "nothing was split off");
+    let fork = ForkRequest {
+        session: session.clone(),
+        at_seq: 0,
+        count: 1,
+        labels: Default::default(),
+        child_names: Vec::new(),
+        identity: None,
+    };
+    let child = here.fork(&caller(), fork).await.unwrap().remove(0);
+    assert_eq!((child.parent_uid, child.fork_seq.get()), (Some(session), 15));
+    assert_eq!(words(&mut followed(&there, &child.uid, 14).await, 2).await, "END15 FORK16");
+    silent(&mut streams[0]).await;
 }
 
 /// A session without records is followed from its first.
