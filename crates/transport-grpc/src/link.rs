@@ -196,7 +196,7 @@ impl Service<Request<Body>> for Link {
                 let value = header(&*source).await.map_err(|error| to_status(&error))?;
                 request.headers_mut().insert(AUTHORIZATION, value);
             }
-            Ok(crate::whole::answer(channel.call(request).await?))
+            Ok(channel.call(request).await?)
         })
     }
 }

@@ -47,6 +47,14 @@ pub enum WireError {
         /// The number.
         number: i32,
     },
+    /// A field that the message has and the schema does not.
+    #[error("{path}: unknown field {number}")]
+    UnknownField {
+        /// The message; empty for the one that was converted.
+        path: FieldPath,
+        /// The field's number.
+        number: u32,
+    },
     /// A text that is none of the names allowed there.
     #[error("{path}: not one of {expected}")]
     UnknownName {
@@ -135,6 +143,7 @@ impl WireError {
     pub const fn path(&self) -> &FieldPath {
         match self {
             Self::UnknownEnum { path, .. }
+            | Self::UnknownField { path, .. }
             | Self::UnknownName { path, .. }
             | Self::BodyMismatch { path, .. }
             | Self::OutOfRange { path, .. }
@@ -152,6 +161,7 @@ impl WireError {
     fn path_mut(&mut self) -> &mut FieldPath {
         match self {
             Self::UnknownEnum { path, .. }
+            | Self::UnknownField { path, .. }
             | Self::UnknownName { path, .. }
             | Self::BodyMismatch { path, .. }
             | Self::OutOfRange { path, .. }

@@ -39,6 +39,7 @@ mod requests;
 mod scalar;
 mod session;
 mod tool;
+mod unknown;
 mod update;
 
 pub use error::{FieldPath, WireError};
@@ -53,6 +54,7 @@ pub use registry::{
 pub use requests::approved_to_wire;
 pub use scalar::session_uid;
 pub use session::{NotesField, record_to_wire};
+pub use unknown::registration_fields;
 pub use update::{follow_to_wire, update_to_wire};
 
 /// The generated code refers from one package to the other by this nesting.

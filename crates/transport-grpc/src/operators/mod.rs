@@ -4,6 +4,7 @@
 mod administration;
 mod registry_client;
 mod registry_server;
+mod strict;
 
 pub use administration::AdministrationServer;
 pub use registry_client::{REGISTRY_CALL_MAX, RemoteHarnessRegistry};

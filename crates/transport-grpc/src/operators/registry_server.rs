@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 use crate::call::RpcKind;
 use crate::front::{Front, GrpcService};
 use crate::metadata;
+use crate::operators::strict::Strict;
 use crate::options::LinkOptions;
 use crate::sessions::{Call, answer, bad_request, take, unsendable};
 
@@ -51,7 +52,7 @@ impl HarnessRegistryServer {
         let service = generated::HarnessRegistryServer::new(Rpc(self))
             .max_decoding_message_size(bytes_max)
             .max_encoding_message_size(bytes_max);
-        front.before(service)
+        front.before(Strict::new(service, bytes_max))
     }
 }
 

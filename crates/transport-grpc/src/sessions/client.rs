@@ -24,8 +24,8 @@ use crate::metadata::{
 };
 use crate::options::LinkOptions;
 use crate::sessions::received::{
-    Outgoing, bad_answer, bad_request, is_not_served, live_items, not_served, read, session,
-    written,
+    Outgoing, Pulse, bad_answer, bad_request, is_not_served, live_items, not_served, opened, read,
+    session, written,
 };
 use crate::status::Effect;
 
@@ -40,7 +40,7 @@ use crate::status::Effect;
 pub struct RemoteSessions {
     client: SessionsClient<Link>,
     operations: OperationsClient<Link>,
-    heartbeat: Option<Duration>,
+    pulse: Pulse,
     out: Outgoing,
 }
 
@@ -77,14 +77,14 @@ impl RemoteSessions {
             .max_decoding_message_size(options.message_bytes_max)
             .max_encoding_message_size(options.message_bytes_max);
         let out = Outgoing { bytes_max: options.message_bytes_max };
-        Self { client, operations, heartbeat, out }
+        Self { client, operations, pulse: Pulse::new(heartbeat), out }
     }
 
     /// The metadata of a call that is answered by a stream of records.
     fn streamed(&self, caller: &Caller) -> Result<MetadataMap, SessionsError> {
         let mut metadata = metadata::of_caller(caller);
         metadata::set(&mut metadata, NOTES, "1")?;
-        if let Some(interval) = self.heartbeat {
+        if let Some(interval) = self.pulse.interval() {
             metadata::set(&mut metadata, HEARTBEAT, &interval.as_secs().to_string())?;
         }
         Ok(metadata)
@@ -149,8 +149,10 @@ impl Sessions for RemoteSessions {
         }
         set_ttl(&mut metadata, exec.approval_ttl)?;
         let message = v1::ExecRequest::try_from(exec).map_err(bad_request)?;
-        let answer = self.client().exec(self.out.request(message, metadata)?).await;
-        Ok(live_items(answer.map_err(written)?, Effect::Write))
+        let mut client = self.client();
+        let answer = client.exec(self.out.request(message, metadata)?);
+        let answer = self.pulse.answer(false, Effect::Write, answer).await?;
+        opened(live_items(answer.map_err(written)?, Effect::Write)).await
     }
 
     async fn resume(
@@ -162,8 +164,9 @@ impl Sessions for RemoteSessions {
         set_ttl(&mut metadata, resume.approval_ttl)?;
         let message = operations_v1::ResumeRequest::from(resume.clone());
         let streamed = self.out.request(message, metadata)?;
-        match self.operations.clone().resume(streamed).await {
-            Ok(answer) => return Ok(live_items(answer, Effect::Write)),
+        let mut operations = self.operations.clone();
+        match self.pulse.answer(false, Effect::Write, operations.resume(streamed)).await? {
+            Ok(answer) => return opened(live_items(answer, Effect::Write)).await,
             Err(status) if is_not_served(&status) => {}
             Err(status) => return Err(written(status)),
         }
@@ -182,7 +185,9 @@ impl Sessions for RemoteSessions {
     ) -> Result<BoxStream<'static, Result<FollowUpdate, SessionsError>>, SessionsError> {
         let metadata = self.streamed(caller)?;
         let message = operations_v1::FollowRequest::try_from(follow).map_err(bad_request)?;
-        let answer = self.operations.clone().follow(self.out.request(message, metadata)?).await;
+        let mut operations = self.operations.clone();
+        let answer = operations.follow(self.out.request(message, metadata)?);
+        let answer = self.pulse.answer(true, Effect::Read, answer).await?;
         let answer = answer.map_err(not_served("follow", OPERATIONS, Effect::Read))?;
         Ok(live_items(answer, Effect::Read))
     }
@@ -196,8 +201,10 @@ impl Sessions for RemoteSessions {
         if replay.verify {
             metadata::set(&mut metadata, VERIFY, "1")?;
         }
-        let answer = self.client().replay(self.out.request(replay.into(), metadata)?).await;
-        Ok(live_items(answer.map_err(read)?, Effect::Read))
+        let mut client = self.client();
+        let answer = client.replay(self.out.request(replay.into(), metadata)?);
+        let answer = self.pulse.answer(false, Effect::Read, answer).await?;
+        opened(live_items(answer.map_err(read)?, Effect::Read)).await
     }
 
     async fn approve(

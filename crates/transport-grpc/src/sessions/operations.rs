@@ -20,7 +20,7 @@ use crate::metadata::{self, APPROVAL_TTL};
 use crate::options::LinkOptions;
 use crate::sessions::lines::{self, LINE_BYTES_MAX};
 use crate::sessions::served::{
-    Call, Sending, WireStream, answer, answer_stream, bad_request, beating, split, take,
+    Call, Sending, WireStream, answer, answer_stream, bad_request, beating, begun, split, take,
     to_session, to_update, unsendable,
 };
 use crate::status::{Effect, from_status};
@@ -188,7 +188,9 @@ impl generated::Operations for Rpc {
             let sending = Sending::asked(&metadata)?;
             let mut request = ResumeRequest::try_from(body).map_err(bad_request)?;
             request.approval_ttl = metadata::approval_ttl(&metadata)?;
-            Ok((sending, self.0.sessions.resume(&caller, request).await?))
+            let sessions = Arc::clone(&self.0.sessions);
+            let begin = async move { sessions.resume(&caller, request).await };
+            Ok((sending, begun(begin, sending).await?))
         };
         let (sending, updates) = split(work.await);
         let answer = answer_stream(log, updates, move |update, counts| {

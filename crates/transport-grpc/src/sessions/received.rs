@@ -1,5 +1,7 @@
 //! What the clients share: how calls are made, and answers read.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -9,7 +11,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::heartbeat::{self, Beats};
+use crate::heartbeat::{self, Beats, SILENT_INTERVALS_MAX};
 use crate::metadata;
 use crate::status::{Effect, from_status};
 
@@ -111,6 +113,49 @@ where
     }))
 }
 
+/// The signs of life that one client asks for, and what it knows of its host.
+#[derive(Debug, Clone)]
+pub(crate) struct Pulse {
+    interval: Option<Duration>,
+    /// Whether the host has agreed to give them, once.
+    known: Arc<AtomicBool>,
+}
+
+impl Pulse {
+    pub(crate) fn new(interval: Option<Duration>) -> Self {
+        Self { interval, known: Arc::default() }
+    }
+
+    pub(crate) const fn interval(&self) -> Option<Duration> {
+        self.interval
+    }
+
+    /// Waits for an answer to begin. That a host which gives signs of life does
+    /// at once, as does one that only looks a session up.
+    pub(crate) async fn answer<T>(
+        &self,
+        opens_at_once: bool,
+        effect: Effect,
+        answer: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
+    ) -> Result<Result<Response<Streaming<T>>, Status>, SessionsError> {
+        let judged = opens_at_once || self.known.load(Ordering::Relaxed);
+        let answer = match self.interval.filter(|_| judged) {
+            None => answer.await,
+            Some(interval) => {
+                let max = interval * SILENT_INTERVALS_MAX;
+                let waited = tokio::time::timeout(max, answer).await;
+                waited.map_err(|_| silent(max, effect))?
+            }
+        };
+        if let Ok(answer) = &answer
+            && heartbeat::silence_max(answer.metadata()).is_some()
+        {
+            self.known.store(true, Ordering::Relaxed);
+        }
+        Ok(answer)
+    }
+}
+
 /// As [`items`], of a host that may have agreed to give signs of life: silence
 /// ends the stream then.
 pub(crate) fn live_items<T, U>(
@@ -138,6 +183,26 @@ where
     }))
 }
 
+/// The items, once the first of them is there: an error instead of it is that
+/// of the call.
+pub(crate) async fn opened<U: Send + 'static>(
+    mut items: BoxStream<'static, Result<U, SessionsError>>,
+) -> Result<BoxStream<'static, Result<U, SessionsError>>, SessionsError> {
+    match items.next().await.transpose()? {
+        Some(first) => Ok(Box::pin(stream::iter([Ok(first)]).chain(items))),
+        None => Ok(Box::pin(stream::empty())),
+    }
+}
+
+fn silent(max: Duration, effect: Effect) -> SessionsError {
+    let text = format!("no heartbeat for {} s", max.as_secs());
+    let outcome = match effect {
+        Effect::Read => Outcome::NotApplied,
+        Effect::Write => Outcome::Unknown,
+    };
+    SessionsError::new(Condition::Unavailable, text).with_outcome(outcome)
+}
+
 async fn next<T>(
     messages: &mut Streaming<T>,
     silence_max: Option<Duration>,
@@ -147,15 +212,7 @@ async fn next<T>(
         None => messages.message().await,
         Some(max) => match tokio::time::timeout(max, messages.message()).await {
             Ok(message) => message,
-            Err(_) => {
-                let text = format!("no heartbeat for {} s", max.as_secs());
-                let outcome = match effect {
-                    Effect::Read => Outcome::NotApplied,
-                    Effect::Write => Outcome::Unknown,
-                };
-                let error = SessionsError::new(Condition::Unavailable, text);
-                return Err(error.with_outcome(outcome));
-            }
+            Err(_) => return Err(silent(max, effect)),
         },
     };
     message.map_err(|status| from_status(&status, effect))

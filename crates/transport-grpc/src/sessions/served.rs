@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mainspring_api::{
     BoxStream, Caller, Condition, ExecStream, ExecUpdate, Session, SessionsError,
 };
@@ -16,6 +16,7 @@ use crate::heartbeat::{self, Beats, with_heartbeats};
 use crate::metadata;
 use crate::status::to_status;
 
+type ItemStream<T> = BoxStream<'static, Result<T, SessionsError>>;
 pub(crate) type WireStream<T> = BoxStream<'static, Result<T, Status>>;
 
 /// A call taken apart.
@@ -68,7 +69,7 @@ fn refusal(log: CallLog, error: &SessionsError) -> Status {
 /// The service's stream as a response that ends at the first error.
 pub(crate) fn answer_stream<T: 'static, U: 'static>(
     log: CallLog,
-    result: Result<BoxStream<'static, Result<T, SessionsError>>, SessionsError>,
+    result: Result<ItemStream<T>, SessionsError>,
     convert: impl Fn(T, &mut Counts) -> Result<U, SessionsError> + Send + 'static,
 ) -> Result<Response<WireStream<U>>, Status> {
     let items = match result {
@@ -103,6 +104,19 @@ pub(crate) fn beating<U: Beats + Send + 'static>(
         response.metadata_mut().insert(metadata::HEARTBEAT, interval.as_secs().into());
     }
     response
+}
+
+/// The stream that `begin` gives. Who asked for signs of life gets them also
+/// while it begins, which may take long: its answer starts before. Everybody
+/// else has the answer start with it, and an error instead of it.
+pub(crate) async fn begun<T: 'static>(
+    begin: impl Future<Output = Result<ItemStream<T>, SessionsError>> + Send + 'static,
+    sending: Sending,
+) -> Result<ItemStream<T>, SessionsError> {
+    match sending.heartbeat {
+        None => begin.await,
+        Some(_) => Ok(Box::pin(stream::once(begin).try_flatten())),
+    }
 }
 
 /// How the records of a stream are sent.

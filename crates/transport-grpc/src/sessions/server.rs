@@ -19,8 +19,8 @@ use crate::metadata::{
 };
 use crate::options::LinkOptions;
 use crate::sessions::served::{
-    Call, Sending, WireStream, answer, answer_stream, bad_request, beating, last_session, notes,
-    split, take, to_session, to_update, unsendable,
+    Call, Sending, WireStream, answer, answer_stream, bad_request, beating, begun, last_session,
+    notes, split, take, to_session, to_update, unsendable,
 };
 
 /// Serves a sessions service over gRPC.
@@ -173,7 +173,9 @@ impl generated::Sessions for Rpc {
             request.idempotency_key = metadata::idempotency_key(&metadata)?;
             request.on_disconnect = metadata::on_disconnect(&metadata)?;
             request.approval_ttl = metadata::approval_ttl(&metadata)?;
-            Ok((sending, self.0.sessions.exec(&caller, request).await?))
+            let sessions = Arc::clone(&self.0.sessions);
+            let begin = async move { sessions.exec(&caller, request).await };
+            Ok((sending, begun(begin, sending).await?))
         };
         let (sending, updates) = split(work.await);
         let answer = answer_stream(log, updates, move |update, counts| {
@@ -196,7 +198,9 @@ impl generated::Sessions for Rpc {
             let sending = Sending::asked(&metadata)?;
             let mut request = ReplayRequest::try_from(body).map_err(bad_request)?;
             request.verify = metadata::switch(&metadata, metadata::VERIFY)?;
-            Ok((sending, self.0.sessions.replay(&caller, request).await?))
+            let sessions = Arc::clone(&self.0.sessions);
+            let begin = async move { sessions.replay(&caller, request).await };
+            Ok((sending, begun(begin, sending).await?))
         };
         let (sending, records) = split(work.await);
         let answer = answer_stream(log, records, move |record, counts| {

@@ -177,6 +177,9 @@ impl Sessions for Fake {
     ) -> Result<ExecStream, SessionsError> {
         self.note(caller, &request);
         fail_as_named(&request.harness)?;
+        if request.harness == "never-begins" {
+            std::future::pending::<()>().await;
+        }
         let mut updates = vec![Ok(ExecUpdate::Session(Box::new(session("sess-1"))))];
         match request.harness.as_str() {
             "late" => updates.push(Err(SessionsError::new(Condition::Conflict, "head moved"))),
@@ -206,6 +209,9 @@ impl Sessions for Fake {
         request: ResumeRequest,
     ) -> Result<ExecStream, SessionsError> {
         self.note(caller, &request);
+        if request.session.as_str() == "never-begins" {
+            std::future::pending::<()>().await;
+        }
         let record = || Ok(ExecUpdate::Record(Box::new(record(1, "x"))));
         let done = |text: &str| Ok(ExecUpdate::Session(Box::new(session(text))));
         if request.session.as_str() == "hang" {

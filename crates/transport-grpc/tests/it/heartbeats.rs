@@ -296,3 +296,68 @@ async fn a_peer_that_answers_no_pings_is_gone() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(since.elapsed() <= Duration::from_secs(8), "{:?}", since.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_takes_long_to_begin_is_alive_too() {
+    let (running, _) = serving().await;
+    let request = v1::ExecRequest { harness: "never-begins".to_owned(), ..Default::default() };
+    let mut sessions = SessionsClient::new(channel(&running).await);
+    let mut messages = sessions.exec(asking(request.clone(), "7")).await.unwrap().into_inner();
+    for _ in 0..3 {
+        let update = messages.message().await.unwrap().unwrap().update;
+        assert!(matches!(update, Some(v1::exec_update::Update::Heartbeat(_))));
+    }
+    // Who asks for none sees nothing before it begins.
+    let plain = sessions.exec(request);
+    assert!(tokio::time::timeout(Duration::from_secs(3600), plain).await.is_err());
+
+    let remote = RemoteSessions::connect(&running.address, quiet()).await.unwrap();
+    let request = ExecRequest { harness: "never-begins".to_owned(), ..Default::default() };
+    let caller = caller();
+    let begun = remote.exec(&caller, request);
+    assert!(tokio::time::timeout(Duration::from_secs(86_400), begun).await.is_err());
+}
+
+/// A call whose answer never begins, because the way there stalls first.
+async fn stalled_before_the_answer(known: bool) -> Vec<(SessionsError, u64)> {
+    let (running, fake) = serving().await;
+    let stall = Signal::<()>::default();
+    let address = stalling_proxy(running.address.clone(), stall.clone()).await;
+    let mut options = quiet();
+    options.heartbeat = Some(Duration::from_secs(10));
+    let remote = RemoteSessions::connect(&address, options).await.unwrap();
+    let caller = caller();
+    if known {
+        let exec = ExecRequest::default();
+        remote.exec(&caller, exec).await.unwrap().count().await;
+    } else {
+        remote.get(&caller, &uid("s")).await.unwrap();
+    }
+    stall.set(());
+    fake.seen.lock().unwrap().clear();
+    let mut errors = Vec::new();
+    let follow = FollowRequest { session: uid("hang"), after_seq: Seq::ZERO };
+    let since = Instant::now();
+    let followed = remote.follow(&caller, follow).await.map(|_| ());
+    errors.push((followed.unwrap_err(), since.elapsed().as_secs()));
+    if known {
+        let since = Instant::now();
+        let run = remote.exec(&caller, ExecRequest::default()).await.map(|_| ());
+        errors.push((run.unwrap_err(), since.elapsed().as_secs()));
+    }
+    assert_eq!(fake.last(), "", "the host never saw them");
+    errors
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_never_begins_is_lost_after_three_intervals_too() {
+    let errors = stalled_before_the_answer(true).await;
+    let outcomes = [Outcome::NotApplied, Outcome::Unknown];
+    assert_eq!(errors.len(), outcomes.len());
+    for ((error, seconds), outcome) in errors.into_iter().zip(outcomes) {
+        assert_condition(&error, Condition::Unavailable);
+        assert_eq!((error.to_string(), seconds), ("no heartbeat for 30 s".to_owned(), 30));
+        assert_eq!(error.outcome(), outcome);
+    }
+    assert_eq!(stalled_before_the_answer(false).await[0].1, 30);
+}

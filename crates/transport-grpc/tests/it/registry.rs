@@ -84,6 +84,48 @@ async fn a_spec_that_does_not_say_what_it_must_is_refused() {
     assert_eq!(fake.last(), "", "nothing reached the registry");
 }
 
+/// A spec of tomorrow, within a request of today.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Tomorrow {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    spec: Option<TomorrowsSpec>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct TomorrowsSpec {
+    #[prost(string, tag = "4")]
+    descriptor_id: String,
+    #[prost(string, tag = "99")]
+    sandbox: String,
+}
+
+#[tokio::test]
+async fn a_field_that_is_not_known_is_refused_and_not_left_out() {
+    let (running, fake, _) = connected(Over::Tcp).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", running.address)).unwrap();
+    let channel = endpoint.connect().await.unwrap();
+    let register = async |sandbox: String| {
+        let spec = Some(TomorrowsSpec { descriptor_id: "d".to_owned(), sandbox });
+        let request = tonic::Request::new(Tomorrow { name: "n".to_owned(), spec });
+        let mut client = tonic::client::Grpc::new(channel.clone());
+        client.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<Tomorrow, v1::RegisterHarnessResponse>::default();
+        let path = "/agentsessions.v1.HarnessRegistry/RegisterHarness".parse().unwrap();
+        client.unary(request, path, codec).await
+    };
+    let status = register("strong".to_owned()).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.message(), "spec: unknown field 99");
+    let status = register("x".repeat(65 << 20)).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("message_bytes_max"), "{}", status.message());
+    assert_eq!(fake.last(), "", "nothing reached the registry");
+    // Empty is not there.
+    register(String::new()).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_registry_is_never_on_the_sessions_listener() {
     let sessions = Running::sessions(Over::Tcp, Arc::new(Fake::default())).await;

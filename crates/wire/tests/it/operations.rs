@@ -14,8 +14,9 @@ use mainspring_wire::operations_v1 as wire;
 use mainspring_wire::operations_v1::import_request::Target;
 use mainspring_wire::{
     NotesField, WireError, follow_to_wire, harnesses_from_wire, harnesses_to_wire,
-    registration_from_wire, v1,
+    registration_fields, registration_from_wire, v1,
 };
+use prost::Message as _;
 
 use crate::services::session;
 
@@ -281,4 +282,38 @@ fn a_page_of_registrations_survives() {
     let mut bad = wire;
     bad.harnesses[0].state = 44;
     refused(harnesses_from_wire(bad), "harnesses[0].state");
+}
+
+#[test]
+fn a_registration_has_no_field_that_is_not_known() {
+    let good = v1::RegisterHarnessRequest {
+        name: "n".to_owned(),
+        spec: Some(v1::HarnessSpec {
+            placement: Some(v1::harness_spec::Placement::Remote(v1::RemotePlacement {
+                address: "h:1".to_owned(),
+            })),
+            capabilities: Some(v1::Capabilities {
+                resumability: 1,
+                fork_safe: true,
+                requires_gpu: true,
+                streaming: true,
+                reasoning_replay: true,
+            }),
+            descriptor_id: "d".to_owned(),
+        }),
+    };
+    registration_fields(&good.encode_to_vec()).unwrap();
+    registration_fields(b"").unwrap();
+    registration_fields(b"\xff\xff").unwrap();
+    // Field 15, a number, put behind each of the messages within each other.
+    let unknown = [0x78, 0x01];
+    let wrap = |number: u8, inner: &[u8]| {
+        let mut bytes = vec![number << 3 | 2, u8::try_from(inner.len()).unwrap()];
+        bytes.extend(inner);
+        bytes
+    };
+    refused(registration_fields(&[&good.encode_to_vec()[..], &unknown].concat()), "");
+    refused(registration_fields(&wrap(2, &unknown)), "spec");
+    refused(registration_fields(&wrap(2, &wrap(1, &unknown))), "spec.remote");
+    refused(registration_fields(&wrap(2, &wrap(3, &unknown))), "spec.capabilities");
 }
