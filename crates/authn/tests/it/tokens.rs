@@ -1,11 +1,17 @@
 //! Which tokens hold.
 
 use mainspring_api::Timestamp;
+use mainspring_authn::{OidcAuthenticator, OidcConfig};
 use ring::hmac;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA384,
+    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
+};
 use serde_json::{Value, json};
 
 use crate::support::{
-    AUDIENCE, Issuer, Key, NOW, assert_refused, authenticator, b64, claims, message, present,
+    AUDIENCE, Issuer, Key, NOW, assert_refused, authenticator, b64, claims, clock, message, present,
 };
 
 #[tokio::test]
@@ -17,6 +23,53 @@ async fn each_kind_of_key_gives_issuer_subject_and_expiry() {
         assert_eq!(verified.identity.issuer, "https://issuer.example");
         assert_eq!(verified.identity.subject, "alice");
         assert_eq!(verified.expires, Some(Timestamp { seconds: NOW + 300, nanos: 0 }));
+    }
+}
+
+/// What is configured beyond the defaults is checked as well, and only when it is configured.
+#[tokio::test]
+async fn other_algorithms_are_accepted_where_they_are_configured() {
+    let (rsa, rng) = (Key::rsa(), SystemRandom::new());
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &rng).unwrap();
+    let p384 =
+        EcdsaKeyPair::from_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, pkcs8.as_ref(), &rng).unwrap();
+    let point = p384.public_key().as_ref();
+    let (x, y) = (b64(&point[1..49]), b64(&point[49..]));
+    let ec = json!({"kty": "EC", "kid": "ES384", "crv": "P-384", "x": x, "y": y});
+    let issuer = Issuer::start(&[rsa.jwk("rsa"), ec]).await;
+
+    let Key::Rsa(pair) = &rsa else { unreachable!() };
+    let by_rsa = |how: &'static dyn RsaEncoding, message: &str| {
+        let mut signature = vec![0; pair.public().modulus_len()];
+        pair.sign(how, &rng, message.as_bytes(), &mut signature).unwrap();
+        signature
+    };
+    type Sign<'a> = Box<dyn Fn(&str) -> Vec<u8> + 'a>;
+    let cases: [(&str, &str, Sign<'_>); 6] = [
+        ("RS384", "rsa", Box::new(|message| by_rsa(&RSA_PKCS1_SHA384, message))),
+        ("RS512", "rsa", Box::new(|message| by_rsa(&RSA_PKCS1_SHA512, message))),
+        ("PS256", "rsa", Box::new(|message| by_rsa(&RSA_PSS_SHA256, message))),
+        ("PS384", "rsa", Box::new(|message| by_rsa(&RSA_PSS_SHA384, message))),
+        ("PS512", "rsa", Box::new(|message| by_rsa(&RSA_PSS_SHA512, message))),
+        (
+            "ES384",
+            "ES384",
+            Box::new(|message| p384.sign(&rng, message.as_bytes()).unwrap().as_ref().to_vec()),
+        ),
+    ];
+    for (algorithm, kid, sign) in &cases {
+        let message =
+            message(&json!({"alg": algorithm, "kid": kid}), &claims(&json!({})).to_string());
+        let token = format!("{message}.{}", b64(sign(&message)));
+        let mut config = OidcConfig::new("https://issuer.example", AUDIENCE);
+        config.jwks_url = Some(format!("{}/keys", issuer.url));
+        let by_default = OidcAuthenticator::new(config.clone(), clock()).unwrap();
+        assert_refused(present(&by_default, token.clone()).await, algorithm);
+        config.algorithms = vec![(*algorithm).to_owned()];
+        let configured = OidcAuthenticator::new(config, clock()).unwrap();
+        present(&configured, token).await.unwrap();
+        let default = rsa.token("rsa", &claims(&json!({})));
+        assert_refused(present(&configured, default).await, "RS256 is not configured");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The registry of harnesses, and what it does to the sessions of a host.
 
 mod allowed;
+mod down;
 mod list;
 mod register;
 mod routes;
