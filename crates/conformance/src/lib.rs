@@ -32,11 +32,13 @@
 //! ```
 //!
 //! - [`log_store`]: the suite of `mainspring_eventlog::EventLog`.
+//! - [`sessions`]: the suite of the sessions service, embedded or remote.
 //!
 //! Each suite tests itself: for each case there is a backend, broken on
 //! purpose, that the case must catch.
 
 pub mod log_store;
 mod run;
+pub mod sessions;
 
 pub use run::run;

@@ -1,0 +1,6 @@
+//! The sessions suite over the service of this workspace: embedded, and through
+//! gRPC.
+
+mod cancel_points;
+mod embedded;
+mod host;
