@@ -3,4 +3,5 @@
 
 mod cancel_points;
 mod embedded;
+mod grpc;
 mod host;
