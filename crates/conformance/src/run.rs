@@ -16,7 +16,7 @@ where
 {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .enable_time()
+        .enable_all()
         .build()
         .expect("the system has threads for a test");
     runtime.block_on(async {

@@ -115,7 +115,7 @@ async fn cancelled_at_random(seed: u64) -> bool {
         config: script.into(),
         ..ExecRequest::default()
     };
-    let script = if seed % 3 == 0 { format!("gate c1, {TURN}") } else { TURN.to_owned() };
+    let script = if seed.is_multiple_of(3) { format!("gate c1, {TURN}") } else { TURN.to_owned() };
     let mut stream = service.exec(&caller("", method::EXEC), turn(script)).await.unwrap();
     let mut execution = None;
     for _ in 0..2 + below(14) {

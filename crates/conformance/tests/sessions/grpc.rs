@@ -68,7 +68,8 @@ impl Served {
         let token = if who.is_empty() { "nobody" } else { who };
         let mut options = ConnectOptions::default();
         options.bearer = Some(Arc::new(Secret::new(token.to_owned())));
-        options.tls = self.ca.as_ref().map(|ca| ClientTls { ca: Some(ca.clone()), ..ClientTls::default() });
+        options.tls =
+            self.ca.as_ref().map(|ca| ClientTls { ca: Some(ca.clone()), ..ClientTls::default() });
         let sessions = RemoteSessions::connect(&self.address, options.clone()).await.unwrap();
         let operations = RemoteOperations::connect(&self.address, options).await.unwrap();
         Client { sessions: Arc::new(sessions), operations: Arc::new(operations), caller, who }
@@ -85,8 +86,7 @@ impl Drop for Served {
 fn tls() -> (ServerTls, TempDir) {
     let files = TempDir::new().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) =
-        (files.path().join("certificate.pem"), files.path().join("key.pem"));
+    let (certificate, key) = (files.path().join("certificate.pem"), files.path().join("key.pem"));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let loaded = ServerTls::load(ServerTlsFiles {

@@ -1,21 +1,29 @@
 //! Signs of life on silent streams, over real sockets with time under control.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use mainspring_api::{
-    BoxStream, Classify as _, Condition, ErrorKind, ExecRequest, ExecUpdate, FollowRequest,
+    BoxStream, Bytes, Classify as _, Condition, ErrorKind, ExecRequest, ExecUpdate, FollowRequest,
     FollowUpdate, Outcome, ReplayRequest, ResumeRequest, Seq, Sessions, SessionsError, Signal,
 };
 use mainspring_transport_grpc::{ConnectOptions, LinkOptions, RemoteSessions, ServeOptions};
 use mainspring_wire::operations_v1::operations_client::OperationsClient;
 use mainspring_wire::v1::sessions_client::SessionsClient;
-use mainspring_wire::{operations_v1, v1};
+use mainspring_wire::{NotesField, operations_v1, update_to_wire, v1};
+use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request};
 
 use crate::address_book::{Over, Running};
@@ -105,7 +113,7 @@ async fn who_does_not_ask_gets_none() {
     assert!(answer.metadata().get("x-heartbeat").is_none());
     let mut messages = answer.into_inner();
     messages.message().await.unwrap().unwrap();
-    let next = tokio::time::timeout(Duration::from_secs(86_400), messages.message());
+    let next = tokio::time::timeout(Duration::from_secs(3_600), messages.message());
     assert!(next.await.is_err(), "silence");
 }
 
@@ -140,8 +148,8 @@ async fn a_silent_turn_is_alive_for_as_long_as_its_host_says_so() {
     let request = ExecRequest { harness: "hang".to_owned(), ..Default::default() };
     let mut updates = remote.exec(&caller(), request).await.unwrap();
     assert!(matches!(updates.next().await, Some(Ok(ExecUpdate::Session(_)))));
-    let day = tokio::time::timeout(Duration::from_secs(86_400), updates.next());
-    assert!(day.await.is_err(), "heartbeats are not updates, and keep the stream");
+    let hour = tokio::time::timeout(Duration::from_secs(3_600), updates.next());
+    assert!(hour.await.is_err(), "heartbeats are not updates, and keep the stream");
 
     // A follower is told.
     let request = FollowRequest { session: uid("hang"), after_seq: Seq::ZERO };
@@ -247,18 +255,49 @@ async fn a_stream_that_stalls_without_closing_is_lost_after_three_intervals() {
     assert_eq!(replay.await.outcome(), Outcome::NotApplied);
 }
 
+/// A host of the plain contract: it knows no heartbeats, and its turns take their time.
+#[derive(Clone)]
+struct Plain;
+
+impl NamedService for Plain {
+    const NAME: &'static str = "agentsessions.v1.Sessions";
+}
+
+impl tower::Service<http::Request<Body>> for Plain {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+        let update = ExecUpdate::Record(Box::new(record(1, "a")));
+        let message = update_to_wire(update, NotesField::Send).unwrap().encode_to_vec();
+        let mut framed = vec![0];
+        framed.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        framed.extend(message);
+        let first: Result<_, Infallible> = Ok(Frame::data(Bytes::from(framed)));
+        let body = StreamBody::new(stream::iter([first]).chain(stream::pending()));
+        let response = http::Response::builder().header("content-type", "application/grpc");
+        std::future::ready(Ok(response.body(Body::new(body)).unwrap()))
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_host_that_sends_no_heartbeats_is_not_judged_by_them() {
-    let (running, _) = serving().await;
-    let mut options = quiet();
-    options.heartbeat = None;
-    let remote = RemoteSessions::connect(&running.address, options).await.unwrap();
-    let request = ReplayRequest { session: uid("hang"), from_seq: 1, to_seq: 0, verify: false };
-    let mut records = remote.replay(&caller(), request).await.unwrap();
-    assert_eq!(records.next().await.unwrap().unwrap(), record(1, "a"));
-    assert_eq!(records.next().await.unwrap().unwrap(), record(2, "b"));
-    let day = tokio::time::timeout(Duration::from_secs(86_400), records.next());
-    assert!(day.await.is_err(), "it may be as silent as it likes");
+async fn a_host_that_knows_no_heartbeats_is_not_judged_by_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = Server::builder().add_service(Plain);
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let remote = RemoteSessions::connect(&address, quiet()).await.unwrap();
+    for _ in 0..2 {
+        let mut updates = remote.exec(&caller(), ExecRequest::default()).await.unwrap();
+        assert!(matches!(updates.next().await, Some(Ok(ExecUpdate::Record(_)))));
+        let hour = tokio::time::timeout(Duration::from_secs(3_600), updates.next());
+        assert!(hour.await.is_err(), "it may be as silent as it likes");
+    }
 }
 
 #[tokio::test]
@@ -315,7 +354,7 @@ async fn a_turn_that_takes_long_to_begin_is_alive_too() {
     let request = ExecRequest { harness: "never-begins".to_owned(), ..Default::default() };
     let caller = caller();
     let begun = remote.exec(&caller, request);
-    assert!(tokio::time::timeout(Duration::from_secs(86_400), begun).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_secs(3_600), begun).await.is_err());
 }
 
 /// A call whose answer never begins, because the way there stalls first.

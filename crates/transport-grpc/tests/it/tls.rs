@@ -257,6 +257,24 @@ async fn a_handshake_has_its_time_and_no_more() {
     assert_eq!(started.elapsed().as_secs(), 10);
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_too_many_handshakes_the_oldest_is_given_up() {
+    let authority = Authority::new("a");
+    let (running, ..) = serving(authority.server(ClientAuth::None, None)).await;
+    let mut stalled = Vec::new();
+    for _ in 0..=1024 {
+        stalled.push(TcpStream::connect(&running.address).await.unwrap());
+    }
+    let started = tokio::time::Instant::now();
+    let mut rest = Vec::new();
+    let closed = stalled[0].read_to_end(&mut rest).await;
+    assert!(closed.is_err() || rest.is_empty());
+    assert_eq!(started.elapsed().as_secs(), 0, "it did not have its time");
+    let second = stalled[1].read_to_end(&mut rest).await;
+    assert!(second.is_err() || rest.is_empty());
+    assert_eq!(started.elapsed().as_secs(), 10, "and the next one had");
+}
+
 #[tokio::test]
 async fn new_files_are_used_for_new_connections_and_bad_ones_are_not() {
     let (old, new) = (Authority::new("a"), Authority::new("b"));
