@@ -227,8 +227,10 @@ impl Guard {
     pub fn drives(&self, session: &SessionUid) -> Option<ExecutionId> {
         let state = self.state();
         let entry = state.entries.get(session)?;
-        let driven = entry.turn.as_ref().and_then(|turn| turn.execution.as_ref());
-        driven.or(entry.chosen.as_ref()).cloned()
+        match &entry.turn {
+            Some(turn) => turn.execution.clone(),
+            None => entry.chosen.clone(),
+        }
     }
 
     /// Sessions whose lease is held.
@@ -333,6 +335,8 @@ mod tests {
         assert_eq!(guard.stop(&a, &id, stop), Told::NoTurn, "nobody hears it yet");
         lease.drives(Some(id.clone()), Signal::default());
         assert_eq!(guard.driven(&a), Some(id));
+        lease.drives(None, Signal::default());
+        assert_eq!(guard.drives(&a), None, "there was none to go on with");
         drop(lease);
         assert_eq!(guard.drives(&a), None);
     }

@@ -250,6 +250,8 @@ async fn b14_an_imported_request_expires() {
     // That host is gone; this one knows of no time to live.
     let service = elsewhere.service();
     service.watch_approvals();
+    // It has looked by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let meanwhile = import(&elsewhere, &service, "meanwhile").await;
     tokio::time::sleep(Duration::from_secs(3_500)).await;
     for uid in [&before, &meanwhile] {
