@@ -48,8 +48,14 @@ impl Inner {
         let begun = Instant::now();
         loop {
             let row = self.find_active(session).await?;
-            if is_ended(&row, request)? {
-                return Ok(());
+            let ended = is_ended(&row, request);
+            if !matches!(ended, Ok(false)) {
+                // Its lease goes a moment after its end: the next call is not busy.
+                let until = begun + LEASE_WAIT_MAX;
+                while self.guard.driven(session).as_ref() == Some(&request.execution_id)
+                    && changes.next_until(until).await
+                {}
+                return ended.map(drop);
             }
             let busy = match self.lease(session, Operation::Cancel) {
                 Ok(lease) => return self.end_turn(lease, request).await,
