@@ -119,3 +119,43 @@ async fn page() -> impl IntoResponse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn ready(watch: &Watch) -> (String, String) {
+        let mut stream = tokio::net::TcpStream::connect(watch.address()).await.unwrap();
+        let ask = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(ask).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().to_owned(), body.trim_end().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_server_is_ready_once_its_store_is_open_and_until_it_drains() {
+        let readiness = Readiness::default();
+        let watch = Watch::start("127.0.0.1:0", readiness.clone()).await.unwrap();
+        let says = |status: &str, body: &str| (status.to_owned(), body.to_owned());
+        let opening = says("503", r#"{"missing":["store_open"],"ready":false}"#);
+        assert_eq!(ready(&watch).await, opening);
+        readiness.opened();
+        assert_eq!(ready(&watch).await, says("200", r#"{"missing":[],"ready":true}"#));
+        readiness.draining();
+        let draining = says("503", r#"{"missing":["not_draining"],"ready":false}"#);
+        assert_eq!(ready(&watch).await, draining);
+    }
+
+    #[tokio::test]
+    async fn a_taken_address_is_told_by_name() {
+        let first = Watch::start("127.0.0.1:0", Readiness::default()).await.unwrap();
+        let second = Watch::start(first.address(), Readiness::default()).await;
+        let error = second.unwrap_err();
+        assert!(error.message.contains(first.address()), "{}", error.message);
+        assert_eq!(error.exit_code(), 7);
+    }
+}

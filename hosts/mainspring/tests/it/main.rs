@@ -8,6 +8,7 @@ mod completing;
 mod config;
 mod crash;
 mod crash_tools;
+mod cut_off;
 mod gates;
 mod going_on;
 mod journals;
@@ -21,5 +22,7 @@ mod server;
 mod stopping;
 mod support;
 mod terminal;
+#[cfg(feature = "otel")]
+mod traces;
 mod watched;
 mod whole_stores;
