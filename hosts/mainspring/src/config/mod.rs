@@ -18,9 +18,9 @@ use crate::error::CliError;
 use settings::{Form, OTHER_VARIABLES, PREFIX, SETTINGS, Setting, setting};
 
 pub(crate) use show::show;
-pub(crate) use typed::{
-    ClientAuth, Config, ExecStateView, HarnessConfig, HarnessRuntime, Log, LogFormat, PolicyKind,
-};
+#[cfg(feature = "transport-grpc")]
+pub(crate) use typed::{ClientAuth, PolicyKind};
+pub(crate) use typed::{Config, ExecStateView, HarnessConfig, HarnessRuntime, Log, LogFormat};
 
 /// The file of a command that names none, if it is there.
 const DEFAULT_FILE: &str = "mainspring.toml";

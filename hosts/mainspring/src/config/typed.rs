@@ -122,6 +122,7 @@ pub(crate) struct ClientTls {
     pub(crate) server_name: Option<String>,
 }
 
+#[cfg(feature = "transport-grpc")]
 impl ClientTls {
     /// Whether anything of it is set.
     pub(crate) fn is_set(&self) -> bool {
@@ -196,6 +197,7 @@ pub(crate) enum PolicyKind {
     Cedar,
 }
 
+#[cfg(feature = "transport-grpc")]
 impl PolicyKind {
     /// As the file writes it.
     pub(crate) const fn name(self) -> &'static str {

@@ -154,7 +154,7 @@ mod tests {
     async fn a_taken_address_is_told_by_name() {
         let first = Watch::start("127.0.0.1:0", Readiness::default()).await.unwrap();
         let second = Watch::start(first.address(), Readiness::default()).await;
-        let error = second.map(|watch| watch.address.clone()).unwrap_err();
+        let error = second.unwrap_err();
         assert!(error.message.contains(first.address()), "{}", error.message);
         assert_eq!(error.exit_code(), 7);
     }

@@ -91,7 +91,7 @@ fn what_is_not_in_this_build_is_refused_by_name_before_the_journal_is_opened() {
             "for pods and VMs",
         ),
         (tls.to_owned(), 1, "this build has no TLS"),
-        (oidc.to_owned(), 1, "this build has no an authenticator for authn.oidc"),
+        (oidc.to_owned(), 1, "this build has no authenticator for authn.oidc"),
         (format!("{oidc}[authz]\npolicy='owner'\n"), 1, "this build has no"),
         ("registry_addr = 'unix:r.sock'\n".to_owned(), 1, "--registry-addr"),
         ("[delete]\nretention_days = 7\n".to_owned(), 1, "delete.retention_days"),

@@ -13,10 +13,10 @@ use crate::error::CliError;
 /// What is configured and not in this build, by its name.
 pub(super) fn authenticator(config: &Config) -> Result<Option<Arc<dyn Authenticator>>, CliError> {
     if config.authn.oidc.is_some() {
-        return Err(unbuilt("an authenticator for authn.oidc"));
+        return Err(unbuilt("authenticator for authn.oidc"));
     }
     if config.authn.mtls.is_some() {
-        return Err(unbuilt("an authenticator for authn.mtls"));
+        return Err(unbuilt("authenticator for authn.mtls"));
     }
     Ok(None)
 }
@@ -28,7 +28,7 @@ pub(super) fn authenticator(config: &Config) -> Result<Option<Arc<dyn Authentica
 pub(super) fn authorizer(config: &Config) -> Result<Option<Arc<dyn Authorizer>>, CliError> {
     match config.authz.policy {
         None => Ok(None),
-        Some(policy) => Err(unbuilt(&format!("a policy {:?} for authz.policy", policy.name()))),
+        Some(policy) => Err(unbuilt(&format!("policy {:?} for authz.policy", policy.name()))),
     }
 }
 
@@ -45,10 +45,10 @@ pub(super) fn refuse_unbuilt(loaded: &Loaded) -> Result<(), CliError> {
         return Err(CliError::unimplemented("--registry-addr"));
     }
     if config.delete.retention_days.is_some() {
-        return Err(unbuilt("a reclaimer for delete.retention_days"));
+        return Err(unbuilt("reclaimer for delete.retention_days"));
     }
     if *loaded.origin("resume_interrupted") != Origin::Default && config.resume_interrupted {
-        return Err(unbuilt("a start that goes on with turns, for resume_interrupted"));
+        return Err(unbuilt("start that goes on with turns, for resume_interrupted"));
     }
     Ok(())
 }
