@@ -112,3 +112,20 @@ fn the_next_command_names_the_file_that_this_one_was_given() {
     let exec = ["exec", "--harness", "gate", "--input", "refund 12", "--config-file", "c.toml"];
     dir.run(&exec).fails(5, " --config-file c.toml --journal other.redb (or deny)");
 }
+
+#[test]
+fn a_list_shows_what_its_filters_let_through() {
+    let dir = Dir::new();
+    let run = dir.exec("hello");
+    let fresh = dir.run(&["create", "--harness", "gate"]).ok().trim_end().to_owned();
+    let uids = |args: &[&str]| -> Vec<String> {
+        let out = dir.run(&[&["list"], args].concat()).ok();
+        out.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(uids(&["--state", "completed"]), [run.as_str()]);
+    assert_eq!(uids(&["--state", "pending"]), [fresh.as_str()]);
+    assert_eq!(uids(&["--state", "pending", "--state", "completed"]).len(), 2);
+    assert_eq!(uids(&["--harness", "gate"]), [fresh.as_str()]);
+    assert!(uids(&["--label", "a=b"]).is_empty());
+    assert_eq!(uids(&["--owner", "me", "--page-size", "1"]).len(), 2, "nobody is known here");
+}

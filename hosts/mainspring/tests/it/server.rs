@@ -53,3 +53,22 @@ fn a_lost_client_does_not_end_a_turn() {
         .find(|state| state.contains("EXEC_PENDING") || state.contains("EXEC_COMPLETED"));
     assert!(settled.is_some(), "the turn did not end: {}", state());
 }
+
+/// A detached turn is its server's, and its id is told.
+#[test]
+fn a_detached_turn_ends_without_its_client() {
+    let dir = Dir::new();
+    let server = Serving::start(&dir, &["serve", "--addr", "127.0.0.1:0"]);
+    let at = ["--server", server.address.as_str()];
+    let out = dir.run(&[&["exec", "--input", "hello", "--detach"], &at[..]].concat()).ok();
+    let session = session_of(&out);
+    let line = out.lines().nth(1).unwrap_or_default();
+    let told = format!("detached session={session} execution=");
+    assert!(line.starts_with(&told) && line.len() == told.len() + 16, "{out}");
+    let get = [&["get", "-o", "json", "--session", &session], &at[..]].concat();
+    let ended = (0..2_000).any(|_| dir.run(&get).ok().contains("EXEC_COMPLETED"));
+    assert!(ended, "the turn did not end");
+    let json = ["exec", "-o", "json", "--session", &session, "--input", "x", "--detach"];
+    let out = dir.run(&[&json, &at[..]].concat()).ok();
+    assert!(out.lines().last().unwrap().contains("\"detached\":{\"execution_id\":\""), "{out}");
+}
