@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -44,6 +44,10 @@ struct Shared {
     line: watch::Sender<Line>,
     /// Moves when every connection is to be cut.
     cuts: watch::Sender<u64>,
+    /// Bytes of the server that still pass before that.
+    budget: Mutex<Option<usize>>,
+    /// Moves when every connection is to stand still for good.
+    freezes: watch::Sender<u64>,
     connections: AtomicUsize,
 }
 
@@ -59,6 +63,8 @@ impl Proxy {
             upstream,
             line: watch::Sender::new(Line::Open),
             cuts: watch::Sender::new(0),
+            budget: Mutex::default(),
+            freezes: watch::Sender::new(0),
             connections: AtomicUsize::new(0),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared))).abort_handle();
@@ -81,10 +87,48 @@ impl Proxy {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
+    /// Waits until so many more bytes have come from the server, over all
+    /// connections, and closes every connection behind exactly these. What
+    /// drops this before has nothing cut.
+    pub async fn cut_after(&self, bytes: usize) {
+        struct Disarmed<'a>(&'a Shared);
+        impl Drop for Disarmed<'_> {
+            fn drop(&mut self) {
+                *self.0.budget() = None;
+            }
+        }
+        let mut cuts = self.shared.cuts.subscribe();
+        let _disarmed = Disarmed(&self.shared);
+        *self.shared.budget() = Some(bytes);
+        // The sender lives in `shared`, so waiting cannot fail.
+        let _ = cuts.changed().await;
+    }
+
+    /// Lets the connections that are there stand still for good, without
+    /// closing them: as when somebody on the way forgets them. New ones pass.
+    pub fn freeze(&self) {
+        self.shared.freezes.send_modify(|freezes| *freezes += 1);
+    }
+
     /// Connections that were taken so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn budget(&self) -> std::sync::MutexGuard<'_, Option<usize>> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many of these bytes of the server still pass, and whether the cut
+    /// is behind them.
+    fn spend(&self, bytes: usize) -> (usize, bool) {
+        let mut budget = self.budget();
+        let Some(left) = *budget else { return (bytes, false) };
+        *budget = left.checked_sub(bytes).filter(|left| *left > 0);
+        (bytes.min(left), budget.is_none())
     }
 }
 
@@ -109,23 +153,30 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn connection(client: TcpStream, shared: Arc<Shared>) {
     let mut cuts = shared.cuts.subscribe();
+    let mut freezes = shared.freezes.subscribe();
     let Ok(server) = TcpStream::connect(shared.upstream).await else { return };
     // A nod that waits for more bytes would be a delay of our own.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+    // The halves must outlive what freezes.
+    let up = pass(from_client, to_server, shared.line.subscribe(), None);
+    let down = pass(from_server, to_client, shared.line.subscribe(), Some(&shared));
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
     tokio::select! {
         _ = cuts.changed() => {}
-        _ = pass(from_client, to_server, shared.line.subscribe()) => {}
-        _ = pass(from_server, to_client, shared.line.subscribe()) => {}
+        _ = freezes.changed() => std::future::pending().await,
+        _ = &mut up => {}
+        _ = &mut down => {}
     }
 }
 
-/// Passes bytes on until one side closes.
+/// Passes bytes on until one side closes. Bytes from the server are counted.
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut line: watch::Receiver<Line>,
+    counted: Option<&Shared>,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -143,7 +194,12 @@ async fn pass(
             }
             Line::Down => return Ok(()),
         }
-        to.write_all(&piece[..read]).await?;
+        let (passes, is_last) = counted.map_or((read, false), |shared| shared.spend(read));
+        to.write_all(&piece[..passes]).await?;
+        if let Some(shared) = counted.filter(|_| is_last) {
+            shared.cuts.send_modify(|cuts| *cuts += 1);
+            return Ok(());
+        }
     }
 }
 
@@ -197,6 +253,38 @@ mod tests {
         proxy.set(Line::Open);
         stream.read_exact(&mut back).await.unwrap();
         assert_eq!(&back, b"two");
+    }
+
+    #[tokio::test]
+    async fn a_cut_comes_behind_the_byte_that_was_asked_for() {
+        let proxy = Proxy::to(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        said(&mut stream, b"before").await.unwrap();
+        let mut back = Vec::new();
+        let asked = async {
+            stream.write_all(b"hello").await.unwrap();
+            // What it still had of ours may come back as a reset.
+            let _ = stream.read_to_end(&mut back).await;
+        };
+        tokio::join!(proxy.cut_after(3), asked);
+        assert_eq!(back, b"hel");
+        drop(proxy.cut_after(1));
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(said(&mut stream, b"again").await.unwrap(), b"again");
+    }
+
+    #[tokio::test]
+    async fn connections_that_froze_stay_so_and_new_ones_pass() {
+        let proxy = Proxy::to(echo().await).await.unwrap();
+        let mut frozen = TcpStream::connect(proxy.address()).await.unwrap();
+        said(&mut frozen, b"one").await.unwrap();
+        proxy.freeze();
+        let mut fresh = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(said(&mut fresh, b"two").await.unwrap(), b"two");
+        frozen.write_all(b"three").await.unwrap();
+        let mut back = [0; 5];
+        let read = tokio::time::timeout(Duration::from_millis(50), frozen.read_exact(&mut back));
+        read.await.expect_err("nothing comes, not even an end");
     }
 
     #[tokio::test]
