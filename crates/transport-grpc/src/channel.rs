@@ -1,9 +1,11 @@
 //! Channels to a peer.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
@@ -43,22 +45,28 @@ fn configured(
     }
 }
 
+/// Makes a channel that connects when it is first used. Must be called within
+/// a runtime.
+pub(crate) type Dial = Arc<dyn Fn() -> Channel + Send + Sync>;
+
 /// Connects, and connects again by itself when the connection is lost.
 pub(crate) async fn connect(
     address: &PeerAddress,
     options: &LinkOptions,
     keep_alive_interval: Option<Duration>,
-) -> Result<Channel, Error> {
+) -> Result<(Channel, Dial), Error> {
     match address {
         PeerAddress::Tcp(authority) => {
             let endpoint = Endpoint::from_shared(format!("http://{authority}"))?;
-            configured(endpoint, options, keep_alive_interval).connect().await
+            let endpoint = configured(endpoint, options, keep_alive_interval);
+            let channel = endpoint.connect().await?;
+            Ok((channel, Arc::new(move || endpoint.connect_lazy())))
         }
         PeerAddress::Unix(path) => {
             // The uri is only what the requests name as their authority.
             let endpoint =
                 configured(Endpoint::from_static("http://localhost"), options, keep_alive_interval);
-            endpoint.connect_with_connector(unix_connector(path.clone())).await
+            connect_with(endpoint, unix_connector(path.clone())).await
         }
     }
 }
@@ -68,23 +76,39 @@ pub(crate) async fn connect_tls<C>(
     authority: &str,
     connector: C,
     options: &LinkOptions,
-) -> Result<Channel, Error>
+) -> Result<(Channel, Dial), Error>
 where
     C: tower::Service<Uri, Response = TokioIo<TlsStream<TcpStream>>, Error = std::io::Error>
+        + Clone
         + Send
+        + Sync
         + 'static,
     C::Future: Send,
 {
     let endpoint = Endpoint::from_shared(format!("https://{authority}"))?;
-    configured(endpoint, options, options.keep_alive_interval)
-        .connect_with_connector(connector)
-        .await
+    connect_with(configured(endpoint, options, options.keep_alive_interval), connector).await
+}
+
+async fn connect_with<C, I>(endpoint: Endpoint, connector: C) -> Result<(Channel, Dial), Error>
+where
+    C: tower::Service<Uri, Response = TokioIo<I>, Error = std::io::Error>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    C::Future: Send,
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let channel = endpoint.connect_with_connector(connector.clone()).await?;
+    Ok((channel, Arc::new(move || endpoint.connect_with_connector_lazy(connector.clone()))))
 }
 
 fn unix_connector(
     path: PathBuf,
-) -> impl tower::Service<Uri, Response = TokioIo<UnixStream>, Error = std::io::Error, Future: Send> + Send
-{
+) -> impl tower::Service<Uri, Response = TokioIo<UnixStream>, Error = std::io::Error, Future: Send>
++ Clone
++ Send
++ Sync {
     tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }

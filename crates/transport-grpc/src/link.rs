@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tonic::transport::Channel;
 use tower::Service;
 
 use crate::address::{PeerAddress, Scheme};
+use crate::channel::Dial;
 use crate::heartbeat::{HEARTBEAT_DEFAULT, HEARTBEAT_MAX};
 use crate::options::LinkOptions;
 use crate::status::to_status;
@@ -84,11 +85,72 @@ impl From<&Self> for ConnectOptions {
     }
 }
 
-/// A channel whose calls carry a token, if there is one.
+/// The connection to a host. One that was found silent is replaced: what is
+/// tried again would otherwise wait on it until a ping has failed, too.
+pub(crate) struct Line {
+    /// `None` when somebody else made the channel.
+    dial: Option<Dial>,
+    current: Mutex<Dialed>,
+}
+
 #[derive(Debug, Clone)]
-pub(crate) struct Link {
+struct Dialed {
     channel: Channel,
+    /// How many there were before.
+    number: u64,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    fn current(&self) -> std::sync::MutexGuard<'_, Dialed> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that a call which begins now is made over.
+    pub(crate) fn used(self: &Arc<Self>) -> Used {
+        Used { line: Arc::clone(self), number: self.current().number }
+    }
+}
+
+/// The connection that a call was made over.
+#[derive(Debug, Clone)]
+pub(crate) struct Used {
+    line: Arc<Line>,
+    number: u64,
+}
+
+impl Used {
+    /// It was silent for too long: later calls are made over a new one. Calls
+    /// that it still carries are left to find out for themselves.
+    pub(crate) fn is_silent(&self) {
+        let mut current = self.line.current();
+        let Some(dial) = self.line.dial.as_ref().filter(|_| current.number == self.number) else {
+            return;
+        };
+        tracing::debug!("a silent connection is left for a new one");
+        *current = Dialed { channel: dial(), number: self.number + 1 };
+    }
+}
+
+/// The line to a host, on which calls carry a token, if there is one.
+#[derive(Debug)]
+pub(crate) struct Link {
+    line: Arc<Line>,
+    /// The channel that is ready for the next call.
+    ready: Option<Channel>,
     bearer: Option<Arc<dyn TokenSource>>,
+}
+
+impl Clone for Link {
+    /// Without the channel: a clone that is kept must not hold on to one.
+    fn clone(&self) -> Self {
+        Self { line: Arc::clone(&self.line), ready: None, bearer: self.bearer.clone() }
+    }
 }
 
 fn invalid(text: impl Into<String>) -> SessionsError {
@@ -136,16 +198,26 @@ impl Link {
             }
             _ => crate::channel::connect(&peer, link, link.keep_alive_interval).await,
         };
-        let channel = channel.map_err(|error| {
+        let (channel, dial) = channel.map_err(|error| {
             let text = format!("{peer}: {}", mainspring_api::report(&error));
             SessionsError::new(Condition::Unavailable, text)
         })?;
-        Ok(Self { channel, bearer: options.bearer.clone() })
+        Ok(Self::on(channel, Some(dial), options.bearer.clone()))
+    }
+
+    fn on(channel: Channel, dial: Option<Dial>, bearer: Option<Arc<dyn TokenSource>>) -> Self {
+        let current = Mutex::new(Dialed { channel, number: 0 });
+        Self { line: Arc::new(Line { dial, current }), ready: None, bearer }
+    }
+
+    /// What its calls are made over.
+    pub(crate) fn line(&self) -> &Arc<Line> {
+        &self.line
     }
 
     /// Over a channel that somebody else made.
     pub(crate) fn over(channel: Channel) -> Self {
-        Self { channel, bearer: None }
+        Self::on(channel, None, None)
     }
 }
 
@@ -183,12 +255,12 @@ impl Service<Request<Body>> for Link {
     type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.channel.poll_ready(cx).map_err(Into::into)
+        let channel = self.ready.get_or_insert_with(|| self.line.current().channel.clone());
+        channel.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let clone = self.channel.clone();
-        let mut channel = std::mem::replace(&mut self.channel, clone);
+        let mut channel = self.ready.take().expect("it was polled to be ready");
         let bearer = self.bearer.clone();
         Box::pin(async move {
             if let Some(source) = bearer {

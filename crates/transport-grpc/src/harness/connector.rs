@@ -39,7 +39,7 @@ impl HarnessConnector for GrpcConnector {
         let unsupported = |message| ConnectError::UnsupportedAddress { message };
         let peer = PeerAddress::harness(address).map_err(|error| unsupported(error.to_string()))?;
         let metadata = CallMetadata::new(call_metadata).map_err(unsupported)?;
-        let channel =
+        let (channel, _) =
             crate::channel::connect(&peer, &self.options, self.options.harness_keep_alive_interval)
                 .await
                 .map_err(|error| ConnectError::Unavailable {

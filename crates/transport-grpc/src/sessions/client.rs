@@ -30,7 +30,7 @@ use crate::sessions::received::{
 use crate::status::Effect;
 
 /// A sessions service on another host. Clones share the connection, which is
-/// made anew when it is lost.
+/// made anew when it is lost, and when a stream on it was silent for too long.
 ///
 /// Asks for notes with every record, and for signs of life on every stream.
 /// What has no method in `agentsessions.v1` needs a host that serves
@@ -73,11 +73,12 @@ impl RemoteSessions {
         let client = SessionsClient::new(link.clone())
             .max_decoding_message_size(options.message_bytes_max)
             .max_encoding_message_size(options.message_bytes_max);
+        let pulse = Pulse::new(heartbeat, link.line());
         let operations = OperationsClient::new(link)
             .max_decoding_message_size(options.message_bytes_max)
             .max_encoding_message_size(options.message_bytes_max);
         let out = Outgoing { bytes_max: options.message_bytes_max };
-        Self { client, operations, pulse: Pulse::new(heartbeat), out }
+        Self { client, operations, pulse, out }
     }
 
     /// The metadata of a call that is answered by a stream of records.

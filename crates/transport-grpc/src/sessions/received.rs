@@ -12,6 +12,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::heartbeat::{self, Beats, SILENT_INTERVALS_MAX};
+use crate::link::{Line, Used};
 use crate::metadata;
 use crate::status::{Effect, from_status};
 
@@ -119,11 +120,19 @@ pub(crate) struct Pulse {
     interval: Option<Duration>,
     /// Whether the host has agreed to give them, once.
     known: Arc<AtomicBool>,
+    line: Arc<Line>,
+}
+
+/// An answer, and what it comes over.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    response: Response<Streaming<T>>,
+    used: Used,
 }
 
 impl Pulse {
-    pub(crate) fn new(interval: Option<Duration>) -> Self {
-        Self { interval, known: Arc::default() }
+    pub(crate) fn new(interval: Option<Duration>, line: &Arc<Line>) -> Self {
+        Self { interval, known: Arc::default(), line: Arc::clone(line) }
     }
 
     pub(crate) const fn interval(&self) -> Option<Duration> {
@@ -137,14 +146,15 @@ impl Pulse {
         opens_at_once: bool,
         effect: Effect,
         answer: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
-    ) -> Result<Result<Response<Streaming<T>>, Status>, SessionsError> {
+    ) -> Result<Result<Answer<T>, Status>, SessionsError> {
+        let used = self.line.used();
         let judged = opens_at_once || self.known.load(Ordering::Relaxed);
         let answer = match self.interval.filter(|_| judged) {
             None => answer.await,
             Some(interval) => {
                 let max = interval * SILENT_INTERVALS_MAX;
                 let waited = tokio::time::timeout(max, answer).await;
-                waited.map_err(|_| silent(max, effect))?
+                waited.map_err(|_| silent(max, effect, &used))?
             }
         };
         if let Ok(answer) = &answer
@@ -152,33 +162,34 @@ impl Pulse {
         {
             self.known.store(true, Ordering::Relaxed);
         }
-        Ok(answer)
+        Ok(answer.map(|response| Answer { response, used }))
     }
 }
 
 /// As [`items`], of a host that may have agreed to give signs of life: silence
 /// ends the stream then.
 pub(crate) fn live_items<T, U>(
-    answer: Response<Streaming<T>>,
+    answer: Answer<T>,
     effect: Effect,
 ) -> BoxStream<'static, Result<U, SessionsError>>
 where
     T: Beats + Send + 'static,
     U: TryFrom<T, Error = WireError> + Send + 'static,
 {
-    let silence_max = heartbeat::silence_max(answer.metadata());
-    let messages = Some(answer.into_inner());
-    Box::pin(stream::unfold(messages, move |messages| async move {
-        let mut messages: Streaming<T> = messages?;
+    let Answer { response, used } = answer;
+    let silence_max = heartbeat::silence_max(response.metadata());
+    let state = Some((response.into_inner(), used));
+    Box::pin(stream::unfold(state, move |state| async move {
+        let (mut messages, used): (Streaming<T>, Used) = state?;
         let item = loop {
-            match next(&mut messages, silence_max, effect).await {
+            match next(&mut messages, silence_max, effect, &used).await {
                 Ok(None) => return None,
                 Ok(Some(message)) if message.is_heartbeat() => {}
                 Ok(Some(message)) => break U::try_from(message).map_err(bad_answer),
                 Err(error) => break Err(error),
             }
         };
-        let rest = item.is_ok().then_some(messages);
+        let rest = item.is_ok().then_some((messages, used));
         Some((item, rest))
     }))
 }
@@ -194,7 +205,8 @@ pub(crate) async fn opened<U: Send + 'static>(
     }
 }
 
-fn silent(max: Duration, effect: Effect) -> SessionsError {
+fn silent(max: Duration, effect: Effect, used: &Used) -> SessionsError {
+    used.is_silent();
     let text = format!("no heartbeat for {} s", max.as_secs());
     let outcome = match effect {
         Effect::Read => Outcome::NotApplied,
@@ -207,12 +219,13 @@ async fn next<T>(
     messages: &mut Streaming<T>,
     silence_max: Option<Duration>,
     effect: Effect,
+    used: &Used,
 ) -> Result<Option<T>, SessionsError> {
     let message = match silence_max {
         None => messages.message().await,
         Some(max) => match tokio::time::timeout(max, messages.message()).await {
             Ok(message) => message,
-            Err(_) => return Err(silent(max, effect)),
+            Err(_) => return Err(silent(max, effect, used)),
         },
     };
     message.map_err(|status| from_status(&status, effect))

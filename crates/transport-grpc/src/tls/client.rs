@@ -83,7 +83,9 @@ pub(crate) async fn connector(
     tls: ClientTls,
 ) -> Result<
     impl tower::Service<Uri, Response = TokioIo<TlsStream<TcpStream>>, Error = io::Error, Future: Send>
-    + Send,
+    + Clone
+    + Send
+    + Sync,
     TlsError,
 > {
     let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);

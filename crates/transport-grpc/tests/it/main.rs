@@ -6,6 +6,7 @@ mod cut;
 mod failure_replies;
 mod fake;
 mod fake_operations;
+mod frozen;
 mod gate_vectors;
 mod harness_bridge;
 mod harness_client;

@@ -22,7 +22,7 @@ use crate::fake::{Fake, assert_condition, caller, uid};
 use crate::fake_operations::{FakeOperations, FakeRegistry};
 
 /// An authority, and files of what it vouches for.
-struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: TempDir,
 }
@@ -35,7 +35,7 @@ enum Until {
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -72,13 +72,17 @@ impl Authority {
         files
     }
 
-    fn server(&self, client_auth: ClientAuth, client_ca: Option<PathBuf>) -> ServerTlsFiles {
+    pub(crate) fn server(
+        &self,
+        client_auth: ClientAuth,
+        client_ca: Option<PathBuf>,
+    ) -> ServerTlsFiles {
         let (certificate, key) = self.write("127.0.0.1", Until::Later);
         ServerTlsFiles { certificate, key, client_ca, client_auth }
     }
 
     /// A client that trusts this authority.
-    fn client(&self) -> ClientTls {
+    pub(crate) fn client(&self) -> ClientTls {
         ClientTls { ca: Some(self.ca()), ..Default::default() }
     }
 }
