@@ -120,7 +120,7 @@ impl Running {
         loop {
             let Some(stream) = &mut self.stream else {
                 match self.connect().await {
-                    Ok(()) => {}
+                    Ok(()) => self.retry.connected(),
                     Err(error) if is_lost(&error) || is_held(&error) => self.lose(error).await?,
                     Err(error) => return Err(error),
                 }

@@ -52,6 +52,7 @@ impl Following {
                 match self.inner.follow(&self.caller, self.request.clone()).await {
                     Ok(stream) => {
                         self.stream = Some(stream);
+                        self.retry.connected();
                         // What was not recorded meanwhile is gone.
                         return Ok(FollowUpdate::DeltaGap);
                     }

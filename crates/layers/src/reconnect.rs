@@ -22,8 +22,9 @@ use crate::{exec, follow, resume};
 ///   before it is first sent, and the same is sent again. A server that does not
 ///   know such names, which it says or shows by the id of its first record, is
 ///   not asked again: then the loss is passed on.
-/// - A stream that makes no progress for [`ReconnectOptions::reconnect_max`]
-///   ends with its last error.
+/// - A stream that is without a connection for
+///   [`ReconnectOptions::reconnect_max`] ends with its last error. One that has
+///   a connection may be silent for as long as it likes.
 #[derive(Debug, Clone)]
 pub struct Reconnect {
     inner: Arc<dyn Sessions>,

@@ -172,6 +172,7 @@ impl Resuming {
             Err(error) if is_lost(&error) => return self.lose(error).await,
             Err(error) => return Err(error),
         };
+        self.retry.connected();
         if session.last_seq <= self.last {
             return self.stands(session).await;
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use mainspring_api::{Classify as _, Condition, Entropy, OsEntropy, Outcome, SessionsError};
 use tokio::time::Instant;
 
-/// How long a stream may make no progress before its last error is passed on.
+/// How long a stream may be without a connection before its last error is
+/// passed on.
 pub const RECONNECT_MAX: Duration = Duration::from_secs(300);
 
 /// The pause before the first new attempt.
@@ -22,10 +23,11 @@ const DELAY_MAX: Duration = Duration::from_secs(10);
 pub enum Notice {
     /// The connection is lost, and is tried again.
     Reconnecting {
-        /// Which attempt since the last progress; the first is 1.
+        /// Which attempt since the stream last went on; the first is 1. A
+        /// connection that is lost again at once does not count.
         attempt: u32,
     },
-    /// The stream goes on.
+    /// There is a connection again, whether or not something new has come yet.
     Reconnected,
 }
 
@@ -36,8 +38,10 @@ pub type OnNotice = Arc<dyn Fn(Notice) + Send + Sync>;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ReconnectOptions {
-    /// How long a stream may make no progress before its last error is passed
-    /// on. Default [`RECONNECT_MAX`], 5 min.
+    /// How long a stream may be without a connection before its last error is
+    /// passed on. While there is one, nothing new need come; connections that
+    /// bring nothing new and are lost again add up to one time without. Default
+    /// [`RECONNECT_MAX`], 5 min.
     pub reconnect_max: Duration,
     /// How long a followed stream may be silent, heartbeats included, before it
     /// counts as lost; `None` leaves that to the transport. Default `None`.
@@ -93,34 +97,54 @@ pub(crate) fn cut() -> SessionsError {
     SessionsError::new(Condition::Unavailable, "the stream ended early")
 }
 
-/// The attempts of one stream since it last made progress.
+/// The attempts of one stream since it last went on.
 #[derive(Debug)]
 pub(crate) struct Retry {
     options: Arc<ReconnectOptions>,
     attempt: u32,
-    /// Since when there is no progress.
+    /// Since when nothing new has come, but for the time with a connection.
     since: Option<Instant>,
+    /// Since when there is a connection that has brought nothing new.
+    connected: Option<Instant>,
+    /// Whether the last thing told was a loss.
+    is_away: bool,
 }
 
 impl Retry {
     pub(crate) fn new(options: Arc<ReconnectOptions>) -> Self {
-        Self { options, attempt: 0, since: None }
+        Self { options, attempt: 0, since: None, connected: None, is_away: false }
     }
 
     /// Something new came.
     pub(crate) fn progress(&mut self) {
-        if std::mem::take(&mut self.attempt) > 0 {
-            self.tell(Notice::Reconnected);
-        }
+        self.is_back();
+        self.attempt = 0;
         self.since = None;
+        self.connected = None;
+    }
+
+    /// The server has answered. From here on there is a connection, until
+    /// [`wait`](Self::wait) is called.
+    pub(crate) fn connected(&mut self) {
+        self.is_back();
+        self.connected.get_or_insert_with(Instant::now);
     }
 
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// `error` itself once there was no progress for too long.
+    /// `error` itself once there was no connection for too long.
     pub(crate) async fn wait(&mut self, error: SessionsError) -> Result<(), SessionsError> {
         let now = Instant::now();
+        if let Some(connected) = self.connected.take()
+            && let Some(since) = &mut self.since
+        {
+            let held = now.duration_since(connected);
+            *since += held;
+            if held >= DELAY_MAX {
+                self.attempt = 0;
+            }
+        }
         let since = *self.since.get_or_insert(now);
         let spent = now.duration_since(since);
         let left = self.options.reconnect_max.saturating_sub(spent);
@@ -128,9 +152,16 @@ impl Retry {
             return Err(error);
         }
         self.attempt = self.attempt.saturating_add(1);
+        self.is_away = true;
         self.tell(Notice::Reconnecting { attempt: self.attempt });
         tokio::time::sleep(self.delay().min(left)).await;
         Ok(())
+    }
+
+    fn is_back(&mut self) {
+        if std::mem::take(&mut self.is_away) {
+            self.tell(Notice::Reconnected);
+        }
     }
 
     /// Doubled with each attempt, and of that a random part of at least a half:
@@ -183,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_progress_the_last_error_is_passed_on() {
+    async fn without_a_connection_the_last_error_is_passed_on() {
         let mut retry = Retry::new(Arc::new(ReconnectOptions::default()));
         let begun = Instant::now();
         let error = loop {
@@ -195,5 +226,29 @@ mod tests {
         assert_eq!(begun.elapsed().as_secs(), RECONNECT_MAX.as_secs());
         retry.progress();
         retry.wait(cut()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_with_a_connection_does_not_count() {
+        let mut retry = Retry::new(Arc::new(ReconnectOptions::default()));
+        for _ in 0..100 {
+            retry.wait(cut()).await.unwrap();
+            retry.connected();
+            tokio::time::sleep(RECONNECT_MAX).await;
+            assert_eq!(retry.attempt, 1, "such a connection has held");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_do_not_hold_are_no_end_of_the_search() {
+        let mut retry = Retry::new(Arc::new(ReconnectOptions::default()));
+        let mut connections = 0;
+        while retry.wait(cut()).await.is_ok() {
+            retry.connected();
+            connections += 1;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // Those at the longest pause, and a few before it.
+        assert!((30..80).contains(&connections), "{connections}");
     }
 }
