@@ -62,9 +62,13 @@ fn main() -> ExitCode {
         Ok(telemetry) => telemetry,
         Err(error) => return output.fail(&error),
     };
+    let holds_store = matches!(cli.command, Command::Serve(_));
     let done = runtime.block_on(run(cli, &loaded, output));
     telemetry.end();
     match done {
+        // The store is closed with the last task that holds it. One that is not
+        // is recovered at the next start, which takes long if it is large.
+        Done::Ended(_) if holds_store => runtime.shutdown_timeout(LEAVE_MAX),
         // Turns that are left take the tools that they run with them.
         Done::Left(_) => runtime.shutdown_timeout(LEAVE_MAX),
         // A read of standard input may still block a thread of its own.

@@ -63,7 +63,7 @@ impl RemoteSessions {
         Ok(Self::on(link, &options.link, options.heartbeat))
     }
 
-    /// A service over a channel that the caller made.
+    /// A service over a channel that the caller made, which is never replaced.
     #[must_use]
     pub fn over(channel: Channel, options: &LinkOptions) -> Self {
         Self::on(Link::over(channel), options, Some(HEARTBEAT_DEFAULT))

@@ -18,6 +18,7 @@ mod killed_tool;
 mod parity;
 mod quick_start;
 mod readiness;
+mod rolling;
 mod server;
 mod stopping;
 mod support;

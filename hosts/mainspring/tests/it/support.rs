@@ -112,13 +112,17 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts a command whose first line ends with the address that it serves on.
     pub(crate) fn start(dir: &Dir, args: &[&str]) -> Self {
-        let mut command = dir.command(args);
+        Self::spawn(dir.command(args))
+    }
+
+    /// As [`Serving::start`], of a command that is set up further.
+    pub(crate) fn spawn(mut command: Command) -> Self {
         // Its standard input must not close: a child of a host ends with it.
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim_end().rsplit_once(" on ").map(|(_, address)| address.to_owned());
-        let address = address.unwrap_or_else(|| panic!("{args:?} said {line:?}"));
+        let address = address.unwrap_or_else(|| panic!("{command:?} said {line:?}"));
         Self { child, address }
     }
 
