@@ -25,4 +25,4 @@ mod owner;
 
 #[cfg(feature = "cedar")]
 pub use cedar::{CedarError, CedarPolicy, POLICIES_BYTES_MAX, SCHEMA};
-pub use owner::{Allowlist, OwnerAllowlistPolicy, OwnerPolicy};
+pub use owner::{Allowlist, LISTED_ACTIONS, OwnerAllowlistPolicy, OwnerPolicy};

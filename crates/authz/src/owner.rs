@@ -30,6 +30,18 @@ impl Authorizer for OwnerPolicy {
     }
 }
 
+/// The actions that an [`Allowlist`] can allow.
+pub const LISTED_ACTIONS: [Action; 8] = [
+    Action::Create,
+    Action::List,
+    Action::Approve,
+    Action::Adopt,
+    Action::RegistryRead,
+    Action::RegistryList,
+    Action::RegistryRegister,
+    Action::RegistryRetire,
+];
+
 /// As [`OwnerPolicy`], and allows create, list, approve, adopt and the
 /// registry's actions to those that a list names for them. The list changes
 /// nothing about any other action.
@@ -49,24 +61,14 @@ impl OwnerAllowlistPolicy {
 #[async_trait]
 impl Authorizer for OwnerAllowlistPolicy {
     async fn authorize(&self, request: AuthorizeRequest<'_>) -> Result<(), AuthzError> {
-        match request.action {
-            Action::Create
-            | Action::List
-            | Action::Approve
-            | Action::Adopt
-            | Action::RegistryRead
-            | Action::RegistryList
-            | Action::RegistryRegister
-            | Action::RegistryRetire
-                if request.caller.is_some_and(|caller| {
-                    is_complete(&caller.issuer, &caller.subject)
-                        && self.allowlist.names(request.action, caller)
-                }) =>
-            {
-                Ok(())
-            }
-            _ => OwnerPolicy.authorize(request).await,
+        let is_listed = |caller: &CallerIdentity| {
+            is_complete(&caller.issuer, &caller.subject)
+                && self.allowlist.names(request.action, caller)
+        };
+        if LISTED_ACTIONS.contains(&request.action) && request.caller.is_some_and(is_listed) {
+            return Ok(());
         }
+        OwnerPolicy.authorize(request).await
     }
 }
 

@@ -11,7 +11,7 @@ use mainspring_api::{
 use mainspring_eventlog::{EventLog, Holder};
 use mainspring_harness::{EchoModel, REFERENCE_KINDS, reference};
 use mainspring_placement::{Connectors, Harnesses, PlacementError};
-use mainspring_sessions::{ExecStateProjection, Registry, Service, ServiceOptions};
+use mainspring_sessions::{ExecStateProjection, Reclaim, Registry, Service, ServiceOptions};
 
 use crate::placers::Placers;
 
@@ -30,6 +30,7 @@ pub struct HostBuilder {
     approval_policy: Option<Arc<dyn ApprovalPolicy>>,
     authorizer: Option<Arc<dyn Authorizer>>,
     exec_state: ExecStateProjection,
+    reclaim: Option<Reclaim>,
     connectors: Connectors,
     has_grpc: bool,
     placed: Vec<(String, Arc<dyn Runtime>)>,
@@ -54,6 +55,7 @@ impl HostBuilder {
             approval_policy: None,
             authorizer: None,
             exec_state: ExecStateProjection::default(),
+            reclaim: None,
             connectors: Connectors::in_process(),
             has_grpc: false,
             placed: Vec::new(),
@@ -121,6 +123,15 @@ impl HostBuilder {
     #[must_use]
     pub fn exec_state(mut self, projection: ExecStateProjection) -> Self {
         self.exec_state = projection;
+        self
+    }
+
+    /// Drops the records of sessions that were deleted long enough ago; they
+    /// are kept for good unless set. The host's service does it once it is told
+    /// to look.
+    #[must_use]
+    pub fn reclaim(mut self, reclaim: Reclaim) -> Self {
+        self.reclaim = Some(reclaim);
         self
     }
 
@@ -213,7 +224,7 @@ impl HostBuilder {
             authorizer: self.authorizer.clone(),
             approval_ttl: self.approval_ttl,
             approval_policy: self.approval_policy.clone(),
-            reclaim: None,
+            reclaim: self.reclaim,
         });
         Ok(Host { service, harnesses, runtimes, placers })
     }
@@ -300,6 +311,15 @@ impl Host {
     /// As [`Registry::open`]; the host must not serve then.
     pub async fn open_registry(&self) -> Result<Registry, SessionsError> {
         Registry::open(&self.service, Arc::new(self.placers.clone())).await
+    }
+
+    /// Makes what is registered in the store routable, and writes nothing: for a
+    /// command that opens the store of a host.
+    ///
+    /// # Errors
+    /// As [`Registry::load`].
+    pub async fn load_registrations(&self) -> Result<(), SessionsError> {
+        Registry::load(&self.service, Arc::new(self.placers.clone())).await
     }
 
     /// Ends all compute that this host started.

@@ -1,13 +1,14 @@
-//! The Sessions service of a host whose store is still being opened.
+//! The services of a host whose store is still being opened.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mainspring_api::{
-    ApproveRequest, Approved, BoxStream, Caller, CancelRequest, Clock, Condition, CreateRequest,
-    DescribeReport, ExecRequest, ExecStream, FollowRequest, FollowUpdate, ForkRequest, ListPage,
-    ListRequest, LogRecord, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid,
-    Sessions, SessionsError, Timestamp, async_trait,
+    AdoptRequest, ApproveRequest, Approved, BoxStream, Bytes, Caller, CancelRequest, Clock,
+    Condition, CreateRequest, DescribeReport, ExecRequest, ExecStream, ExportRequest, FindRequest,
+    FollowRequest, FollowUpdate, ForkRequest, ImportRequest, ListPage, ListRequest, LogRecord,
+    Operations, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid, Sessions,
+    SessionsError, Timestamp, VerifyProgress, VerifyRequest, async_trait,
 };
 use mainspring_eventlog::{OpenProgress, Recovering};
 
@@ -15,10 +16,17 @@ use mainspring_eventlog::{OpenProgress, Recovering};
 /// there is a service; from then on it is that service.
 #[derive(Debug)]
 pub struct Opening {
-    service: OnceLock<Arc<dyn Sessions>>,
+    service: OnceLock<Opened>,
     clock: Arc<dyn Clock>,
     since: Timestamp,
     recovering: Mutex<Option<Recovering>>,
+}
+
+/// What there is once the store is open.
+#[derive(Debug)]
+struct Opened {
+    sessions: Arc<dyn Sessions>,
+    operations: Arc<dyn Operations>,
 }
 
 impl Opening {
@@ -38,9 +46,9 @@ impl Opening {
         })
     }
 
-    /// The store is open: calls go to `service`. The first one stays.
-    pub fn opened(&self, service: Arc<dyn Sessions>) {
-        let _ = self.service.set(service);
+    /// The store is open: calls go to `sessions` and `operations`. The first ones stay.
+    pub fn opened(&self, sessions: Arc<dyn Sessions>, operations: Arc<dyn Operations>) {
+        let _ = self.service.set(Opened { sessions, operations });
     }
 
     /// How long it took so far, if the store had to be recovered.
@@ -61,8 +69,16 @@ impl Opening {
     }
 
     fn service(&self) -> Result<&dyn Sessions, SessionsError> {
-        if let Some(service) = self.service.get() {
-            return Ok(&**service);
+        self.open().map(|opened| &*opened.sessions)
+    }
+
+    fn operations(&self) -> Result<&dyn Operations, SessionsError> {
+        self.open().map(|opened| &*opened.operations)
+    }
+
+    fn open(&self) -> Result<&Opened, SessionsError> {
+        if let Some(opened) = self.service.get() {
+            return Ok(opened);
         }
         let seconds = self.elapsed().as_secs();
         let message = match self.recovering() {
@@ -143,5 +159,42 @@ impl Sessions for Opening {
 
     async fn delete(&self, caller: &Caller, session: &SessionUid) -> Answer<Session> {
         self.service()?.delete(caller, session).await
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Operations for Opening {
+    async fn find(&self, caller: &Caller, request: FindRequest) -> Answer<ListPage> {
+        self.operations()?.find(caller, request).await
+    }
+
+    async fn verify(
+        &self,
+        caller: &Caller,
+        request: VerifyRequest,
+    ) -> Answer<BoxStream<'static, Answer<VerifyProgress>>> {
+        self.operations()?.verify(caller, request).await
+    }
+
+    async fn export(
+        &self,
+        caller: &Caller,
+        request: ExportRequest,
+    ) -> Answer<BoxStream<'static, Answer<Bytes>>> {
+        self.operations()?.export(caller, request).await
+    }
+
+    async fn import(
+        &self,
+        caller: &Caller,
+        request: ImportRequest,
+        lines: BoxStream<'static, Answer<Bytes>>,
+    ) -> Answer<Session> {
+        self.operations()?.import(caller, request, lines).await
+    }
+
+    async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Answer<Session> {
+        self.operations()?.adopt(caller, request).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainspring::api::{Caller, Operations, OsEntropy, RequestId, SessionUid, Sessions};
+use mainspring::api::{Authorizer, Caller, Operations, OsEntropy, RequestId, SessionUid, Sessions};
 use mainspring::eventlog::{EventLog, OpenProgress};
 use mainspring::{Host, HostBuilder, Stores};
 
@@ -14,9 +14,9 @@ use crate::{parts, remote};
 /// The sessions service that a command talks to.
 pub(crate) struct Context {
     pub(crate) sessions: Arc<dyn Sessions>,
-    /// What operators and auditors do, where that is reached.
-    operations: Result<Arc<dyn Operations>, CliError>,
-    /// The host, when it is inside this process.
+    /// The way to the server, when there is one.
+    link: Option<remote::Link>,
+    /// The host inside this process, when there is no server.
     pub(crate) host: Option<Host>,
 }
 
@@ -32,27 +32,32 @@ impl Context {
         match &global.server {
             Some(server) => {
                 refuse_host_flags(harnesses, model)?;
-                let link = remote::Link::open(global, server).await?;
-                let (sessions, operations) = (link.sessions(), link.operations());
-                Ok(Self { sessions, operations, host: None })
+                let link = remote::Link::to(global, server);
+                Ok(Self { sessions: link.sessions().await?, link: Some(link), host: None })
             }
             None => {
-                let setup = Setup { global, runs_turns: model.is_some() };
+                let setup = Setup { global, runs_turns: model.is_some(), authorizer: None };
                 setup.check()?;
                 let host = setup.host(open_log(journal(global, open)?).await?)?;
-                let service = Arc::new(host.service().clone());
-                Ok(Self {
-                    sessions: Arc::clone(&service) as Arc<dyn Sessions>,
-                    operations: Ok(service),
-                    host: Some(host),
-                })
+                // Harnesses that operators registered are served here, too.
+                if setup.runs_turns || open == Open::OrCreate {
+                    host.open_registry().await?;
+                } else {
+                    host.load_registrations().await?;
+                }
+                let sessions = Arc::new(host.service().clone());
+                Ok(Self { sessions, link: None, host: Some(host) })
             }
         }
     }
 
-    /// Finding, verifying, exporting and importing.
-    pub(crate) fn operations(&self) -> Result<&Arc<dyn Operations>, CliError> {
-        self.operations.as_ref().map_err(Clone::clone)
+    /// What operators and auditors do.
+    pub(crate) async fn operations(&self) -> Result<Arc<dyn Operations>, CliError> {
+        match (&self.link, &self.host) {
+            (Some(link), _) => link.operations().await,
+            (None, Some(host)) => Ok(Arc::new(host.service().clone())),
+            (None, None) => unreachable!("a context has a server or a host"),
+        }
     }
 
     /// The command that goes on with a session, where this one worked.
@@ -88,22 +93,27 @@ impl Context {
 }
 
 /// How a host in this process is set up.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Setup<'a> {
     pub(crate) global: &'a Global,
     /// Whether it needs a model and tools.
     pub(crate) runs_turns: bool,
+    /// Decides what callers may do; only a server has any.
+    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl Setup<'_> {
     /// Refuses what can be refused before the journal is opened.
-    pub(crate) fn check(self) -> Result<(), CliError> {
+    pub(crate) fn check(&self) -> Result<(), CliError> {
         self.host(stores().open("memory:", Default::default())?).map(drop)
     }
 
     /// The host, over an open log.
-    pub(crate) fn host(self, log: Arc<dyn EventLog>) -> Result<Host, CliError> {
-        let builder = HostBuilder::new(log).project(&self.global.project);
+    pub(crate) fn host(&self, log: Arc<dyn EventLog>) -> Result<Host, CliError> {
+        let mut builder = HostBuilder::new(log).project(&self.global.project);
+        if let Some(authorizer) = &self.authorizer {
+            builder = builder.authorizer(Arc::clone(authorizer));
+        }
         Ok(parts::configure(builder, &self.global.config, self.runs_turns)?.build()?)
     }
 }

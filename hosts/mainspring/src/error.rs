@@ -25,11 +25,6 @@ impl CliError {
         Self::of(Condition::InvalidArgument, message)
     }
 
-    /// This version does not do it.
-    pub(crate) fn unimplemented(what: &str) -> Self {
-        Self::of(Condition::Unimplemented, format!("{what} is not supported yet"))
-    }
-
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::of(Condition::Internal, message)
     }

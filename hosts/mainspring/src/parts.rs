@@ -6,6 +6,7 @@ use std::time::Duration;
 use mainspring::HostBuilder;
 use mainspring::api::{ModelProvider, Runtime, ToolExecutor};
 use mainspring::runtime_local::{ChildSpec, LocalRuntime};
+use mainspring::sessions::{ExecStateProjection, Reclaim};
 
 use crate::config::{Config, ExecStateView, HarnessConfig, HarnessRuntime};
 use crate::error::CliError;
@@ -20,8 +21,13 @@ pub(crate) fn configure(
     if let Some(seconds) = config.approval_ttl {
         builder = builder.approval_ttl(Duration::from_secs(seconds.into()));
     }
-    if config.exec_state == ExecStateView::Reference {
-        return Err(CliError::unimplemented("exec_state = \"reference\""));
+    builder = builder.exec_state(match config.exec_state {
+        ExecStateView::Derived => ExecStateProjection::Derived,
+        ExecStateView::Reference => ExecStateProjection::Reference,
+    });
+    if let Some(days) = config.delete.retention_days {
+        let retention = Duration::from_secs(u64::from(days) * 86_400);
+        builder = builder.reclaim(Reclaim { retention });
     }
     if runs_turns {
         if let Some(tools) = tools(config)? {

@@ -13,31 +13,42 @@ pub(crate) use with_grpc::Link;
 
 #[cfg(feature = "transport-grpc")]
 mod with_grpc {
-    use mainspring::layers::{Notice, Reconnect, ReconnectOptions};
-    use mainspring::transport_grpc::{LinkOptions, RemoteSessions};
+    use std::path::PathBuf;
 
-    use super::{Arc, CliError, Global, HarnessRegistry, Operations, Sessions};
+    use mainspring::api::{Condition, Secret, SessionsError, async_trait};
+    use mainspring::layers::{Notice, Reconnect, ReconnectOptions};
+    use mainspring::transport_grpc::{
+        ClientTls, ConnectOptions, RemoteHarnessRegistry, RemoteOperations, RemoteSessions,
+        SILENT_INTERVALS_MAX, TokenSource,
+    };
+
+    use super::{Arc, CliError, Duration, Global, HarnessRegistry, Operations, Sessions};
     use crate::config::Config;
     use crate::output::Output;
 
-    /// A connection to a server.
+    /// A server, and how it is reached. Its services connect when they are asked for.
     pub(crate) struct Link {
-        sessions: RemoteSessions,
+        server: String,
+        options: ConnectOptions,
         output: Output,
+        reconnect_max: Duration,
     }
 
     impl Link {
-        /// Connects.
-        pub(crate) async fn open(global: &Global, server: &str) -> Result<Self, CliError> {
-            let options = link_options(&global.config)?;
-            let sessions = RemoteSessions::connect(server, &options).await?;
-            Ok(Self { sessions, output: Output::new(global.config.output) })
+        /// How the configuration says that `server` is reached.
+        pub(crate) fn to(global: &Global, server: &str) -> Self {
+            let options = connect_options(&global.config);
+            let output = Output::new(global.config.output);
+            let reconnect_max = Duration::from_secs(global.config.client.reconnect_max.into());
+            Self { server: server.to_owned(), options, output, reconnect_max }
         }
 
         /// Sessions, whose streams outlive their connections.
-        pub(crate) fn sessions(&self) -> Arc<dyn Sessions> {
+        pub(crate) async fn sessions(&self) -> Result<Arc<dyn Sessions>, CliError> {
             let output = self.output;
             let mut options = ReconnectOptions::default();
+            options.reconnect_max = self.reconnect_max;
+            options.silence_max = self.options.heartbeat.map(|beat| beat * SILENT_INTERVALS_MAX);
             options.on_notice = Some(Arc::new(move |notice| match notice {
                 Notice::Reconnecting { attempt } => {
                     output.note(&format!("reconnecting ({attempt})"));
@@ -45,29 +56,54 @@ mod with_grpc {
                 Notice::Reconnected => output.note("reconnected"),
                 _ => {}
             }));
-            Arc::new(Reconnect::new(Arc::new(self.sessions.clone()), options))
+            let sessions = RemoteSessions::connect(&self.server, &self.options).await?;
+            Ok(Arc::new(Reconnect::new(Arc::new(sessions), options)))
         }
 
         /// Operations: find, verify, export, import, adopt.
-        pub(crate) fn operations(&self) -> Result<Arc<dyn Operations>, CliError> {
-            Err(CliError::unimplemented("mainspring.v1.Operations with --server"))
+        pub(crate) async fn operations(&self) -> Result<Arc<dyn Operations>, CliError> {
+            Ok(Arc::new(RemoteOperations::connect(&self.server, &self.options).await?))
         }
 
         /// The registry of harnesses, on an operators' listener.
-        pub(crate) fn registry(&self) -> Result<Arc<dyn HarnessRegistry>, CliError> {
-            Err(CliError::unimplemented("agentsessions.v1.HarnessRegistry with --server"))
+        pub(crate) async fn registry(&self) -> Result<Arc<dyn HarnessRegistry>, CliError> {
+            Ok(Arc::new(RemoteHarnessRegistry::connect(&self.server, &self.options).await?))
         }
     }
 
     /// What a connection shows of its client, and whom it trusts.
-    fn link_options(config: &Config) -> Result<LinkOptions, CliError> {
-        if config.client.tls.is_set() {
-            return Err(CliError::unimplemented("client.tls"));
+    fn connect_options(config: &Config) -> ConnectOptions {
+        let mut options = ConnectOptions::default();
+        let tls = &config.client.tls;
+        options.tls = tls.is_set().then(|| ClientTls {
+            ca: tls.ca.clone(),
+            certificate: tls.certificate.clone(),
+            key: tls.key.clone(),
+            server_name: tls.server_name.clone(),
+        });
+        options.bearer = match (&config.token, &config.token_file) {
+            (Some(token), _) => Some(Arc::new(token.clone())),
+            (None, Some(path)) => Some(Arc::new(TokenFile(path.clone()))),
+            (None, None) => None,
+        };
+        options
+    }
+
+    /// A token in a file, which is read for every call: whoever renews it need
+    /// not tell the command.
+    #[derive(Debug)]
+    struct TokenFile(PathBuf);
+
+    #[async_trait]
+    impl TokenSource for TokenFile {
+        async fn token(&self) -> Result<Secret, SessionsError> {
+            let read = tokio::fs::read_to_string(&self.0).await;
+            let text = read.map_err(|error| {
+                let message = format!("token_file {}: {error}", self.0.display());
+                SessionsError::new(Condition::Unauthenticated, message)
+            })?;
+            Ok(Secret::new(text.trim().to_owned()))
         }
-        if config.token.is_some() || config.token_file.is_some() {
-            return Err(CliError::unimplemented("a bearer token (token, token_file)"));
-        }
-        Ok(LinkOptions::default())
     }
 }
 
@@ -76,23 +112,28 @@ pub(crate) const REGISTRY_CALL_MAX: Duration = Duration::from_secs(30);
 
 /// A connection that cannot be made.
 #[cfg(not(feature = "transport-grpc"))]
-pub(crate) enum Link {}
+pub(crate) struct Link;
 
 #[cfg(not(feature = "transport-grpc"))]
 impl Link {
-    pub(crate) async fn open(_global: &Global, _server: &str) -> Result<Self, CliError> {
-        Err(CliError::usage("this build has no transport-grpc for --server"))
+    pub(crate) fn to(_global: &Global, _server: &str) -> Self {
+        Self
     }
 
-    pub(crate) fn sessions(&self) -> Arc<dyn Sessions> {
-        match *self {}
+    pub(crate) async fn sessions(&self) -> Result<Arc<dyn Sessions>, CliError> {
+        Err(unbuilt())
     }
 
-    pub(crate) fn operations(&self) -> Result<Arc<dyn Operations>, CliError> {
-        match *self {}
+    pub(crate) async fn operations(&self) -> Result<Arc<dyn Operations>, CliError> {
+        Err(unbuilt())
     }
 
-    pub(crate) fn registry(&self) -> Result<Arc<dyn HarnessRegistry>, CliError> {
-        match *self {}
+    pub(crate) async fn registry(&self) -> Result<Arc<dyn HarnessRegistry>, CliError> {
+        Err(unbuilt())
     }
+}
+
+#[cfg(not(feature = "transport-grpc"))]
+fn unbuilt() -> CliError {
+    CliError::usage("this build has no transport-grpc for --server")
 }

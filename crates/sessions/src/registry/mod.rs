@@ -82,28 +82,28 @@ impl Registry {
         service: &Service,
         builder: Arc<dyn PlacementBuilder>,
     ) -> Result<Self, SessionsError> {
-        let service = Arc::clone(&service.inner);
-        let parts = Parts { service, builder, changing: tokio::sync::Mutex::default() };
-        let rows = parts.rows()?.all().await?;
-        let own = parts.harnesses().configured_names();
-        if let Some((name, _)) = rows.iter().find(|(name, _)| own.contains(name)) {
-            let message = format!(
-                "harness {name:?} is configured on this host, and registered in its store: \
-                 configure it under another name"
-            );
-            return Err(SessionsError::new(Condition::FailedPrecondition, message));
-        }
-        for name in &own {
+        let parts = Parts::of(service, builder);
+        let rows = parts.registered_rows().await?;
+        for name in &parts.harnesses().configured_names() {
             parts.rows()?.reserve(name).await?;
         }
-        for (name, stored) in rows {
-            let registered = parts.load(&name, &stored);
-            if let Err(reason) = &registered.placer {
-                tracing::warn!(harness = name, reason, "a registered harness is not served here");
-            }
-            parts.harnesses().register(&name, registered);
-        }
+        parts.load_all(rows);
         Ok(Self { parts: Arc::new(parts) })
+    }
+
+    /// Makes every registration of the service's store routable, and writes
+    /// nothing: for a process that uses what another one registered.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub async fn load(
+        service: &Service,
+        builder: Arc<dyn PlacementBuilder>,
+    ) -> Result<(), SessionsError> {
+        let parts = Parts::of(service, builder);
+        let rows = parts.registered_rows().await?;
+        parts.load_all(rows);
+        Ok(())
     }
 
     /// Runs a change whole, whatever becomes of its caller.
@@ -112,6 +112,39 @@ impl Registry {
         change: impl Future<Output = Result<T, SessionsError>> + Send + 'static,
     ) -> Result<T, SessionsError> {
         self.parts.service.owned(change).await
+    }
+}
+
+impl Parts {
+    fn of(service: &Service, builder: Arc<dyn PlacementBuilder>) -> Self {
+        let service = Arc::clone(&service.inner);
+        Self { service, builder, changing: tokio::sync::Mutex::default() }
+    }
+
+    /// What is registered, unless a harness of the host's own is.
+    async fn registered_rows(&self) -> Result<Vec<(String, Stored)>, SessionsError> {
+        let rows = self.rows()?.all().await?;
+        let own = self.harnesses().configured_names();
+        match rows.iter().find(|(name, _)| own.contains(name)) {
+            None => Ok(rows),
+            Some((name, _)) => {
+                let message = format!(
+                    "harness {name:?} is configured on this host, and registered in its store: \
+                     configure it under another name"
+                );
+                Err(SessionsError::new(Condition::FailedPrecondition, message))
+            }
+        }
+    }
+
+    fn load_all(&self, rows: Vec<(String, Stored)>) {
+        for (name, stored) in rows {
+            let registered = self.load(&name, &stored);
+            if let Err(reason) = &registered.placer {
+                tracing::warn!(harness = name, reason, "a registered harness is not served here");
+            }
+            self.harnesses().register(&name, registered);
+        }
     }
 }
 

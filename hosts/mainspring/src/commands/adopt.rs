@@ -15,7 +15,7 @@ pub(crate) async fn adopt(global: &Global, args: Adopt, output: Output) -> Resul
     let owner = Owner { issuer: args.issuer, subject: args.subject };
     let request = AdoptRequest { session: uid(&args.session)?, owner: owner.clone() };
     let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
-    let adopted = match context.operations() {
+    let adopted = match context.operations().await {
         Ok(operations) => {
             operations.adopt(&caller(method::ADOPT), request).await.map_err(CliError::from)
         }

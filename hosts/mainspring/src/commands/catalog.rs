@@ -52,7 +52,7 @@ async fn list_all(
             }
             Some(filter) => {
                 let request = FindRequest { page_token, ..filter.clone() };
-                context.operations()?.find(&caller(method::FIND), request).await?
+                context.operations().await?.find(&caller(method::FIND), request).await?
             }
         };
         for session in &page.sessions {

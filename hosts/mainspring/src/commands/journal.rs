@@ -26,7 +26,7 @@ type LineStream = BoxStream<'static, Result<Bytes, SessionsError>>;
 pub(crate) async fn export(global: &Global, args: Export, output: Output) -> Result<(), CliError> {
     let session = uid(&args.session)?;
     let context = Context::open(global, &HarnessArgs::default(), None, Open::Existing).await?;
-    let journal = Exported { operations: Arc::clone(context.operations()?), session };
+    let journal = Exported { operations: context.operations().await?, session };
     // A session that is not there leaves no file.
     drop(journal.lines(Head::EMPTY).await?);
     let (name, exported) = match Target::of(args.file) {
@@ -190,7 +190,7 @@ pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Res
         id: Some(id),
     };
     let context = Context::open(global, &HarnessArgs::default(), None, Open::OrCreate).await?;
-    let operations = context.operations()?;
+    let operations = context.operations().await?;
     let journal = Journal::open(&args.file).await?;
     let cut = Arc::new(AtomicBool::new(false));
     let mut staged = Staged { id, output, kept: true };

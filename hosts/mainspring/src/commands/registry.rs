@@ -77,7 +77,7 @@ async fn registry(global: &Global) -> Result<Arc<dyn HarnessRegistry>, CliError>
     let Some(server) = &global.server else {
         return Err(CliError::usage("--server is needed: the address of the operators' listener"));
     };
-    Link::open(global, server).await?.registry()
+    Link::to(global, server).registry().await
 }
 
 /// One call, within its bound.

@@ -60,7 +60,7 @@ async fn verify_session(
         Some(_) => {
             let request = VerifyRequest { session, expect_head };
             let caller = caller(method::VERIFY);
-            let mut steps = context.operations()?.verify(&caller, request).await?;
+            let mut steps = context.operations().await?.verify(&caller, request).await?;
             let bar = progress::bar("verify", 0);
             let mut report = None;
             while let Some(step) = steps.next().await {

@@ -19,7 +19,7 @@ use settings::{Form, OTHER_VARIABLES, PREFIX, SETTINGS, Setting, setting};
 
 pub(crate) use show::show;
 #[cfg(feature = "transport-grpc")]
-pub(crate) use typed::{ClientAuth, PolicyKind};
+pub(crate) use typed::{ClientAuth, Listed, PolicyKind};
 pub(crate) use typed::{Config, ExecStateView, HarnessConfig, HarnessRuntime, Log, LogFormat};
 
 /// The file of a command that names none, if it is there.

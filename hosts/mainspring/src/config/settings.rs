@@ -85,6 +85,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::text("output").default("\"text\""),
     Setting::text("token").secret(),
     Setting::text("token_file"),
+    Setting::new("client.reconnect_max", Form::Number).default("300"),
     Setting::text("client.tls.ca"),
     Setting::text("client.tls.certificate"),
     Setting::text("client.tls.key"),

@@ -106,6 +106,9 @@ pub(crate) enum ExecStateView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Client {
+    /// Seconds that a stream from a server may make no progress, while it is
+    /// connected to again, before the command gives up.
+    pub(crate) reconnect_max: u32,
     pub(crate) tls: ClientTls,
 }
 
@@ -195,18 +198,6 @@ pub(crate) enum PolicyKind {
     /// Written policies decide.
     #[serde(rename = "cedar")]
     Cedar,
-}
-
-#[cfg(feature = "transport-grpc")]
-impl PolicyKind {
-    /// As the file writes it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::OwnerAllowlist => "owner+allowlist",
-            Self::Cedar => "cedar",
-        }
-    }
 }
 
 /// One identity of a list.

@@ -42,7 +42,6 @@ fn wrong_calls_are_refused_by_name() {
         (&["exec", "--input", "x", "--tool", "a=exec:"], 2, "a"),
         (&["exec", "--input", "x", "--tool", "a=ftp:b"], 2, "a"),
         (&["exec", "--input", "x", "--tool", "a=exec:b", "--tool", "a=exec:c"], 2, "a"),
-        (&["serve", "--registry-addr", "127.0.0.1:1"], 1, "--registry-addr"),
         (&["serve", "--addr", "0.0.0.0:0"], 2, "needs TLS"),
         (&["serve", "--harness", "echo=127.0.0.1:1"], 2, "built-in"),
         (&["serve", "--harness", "x"], 2, "NAME=ADDR"),

@@ -76,9 +76,10 @@ fn a_file_sets_up_a_server_and_its_clients() {
 }
 
 #[test]
-fn what_is_not_in_this_build_is_refused_by_name_before_the_journal_is_opened() {
+fn what_cannot_be_served_is_refused_by_name_before_the_journal_is_opened() {
     let dir = Dir::new();
     let tls = "[tls]\ncertificate='c'\nkey='k'\nclient_ca='a'\n";
+    let mtls = format!("{tls}[authn.mtls]\ntrust_domain='d'\n");
     let oidc = "[authn.oidc]\nissuer='i'\naudiences=['a']\njwks_file='f'\n";
     for (file, code, says) in [
         ("[[harness]]\nname='a'\nruntime='pod'\nimage='i'\n".to_owned(), 2, "runtime \"pod\""),
@@ -90,11 +91,10 @@ fn what_is_not_in_this_build_is_refused_by_name_before_the_journal_is_opened() {
             2,
             "for pods and VMs",
         ),
-        (tls.to_owned(), 1, "this build has no TLS"),
-        (oidc.to_owned(), 1, "this build has no authenticator for authn.oidc"),
-        (format!("{oidc}[authz]\npolicy='owner'\n"), 1, "this build has no"),
-        ("registry_addr = 'unix:r.sock'\n".to_owned(), 1, "--registry-addr"),
-        ("[delete]\nretention_days = 7\n".to_owned(), 1, "delete.retention_days"),
+        (tls.to_owned(), 2, "c"),
+        (oidc.to_owned(), 2, "authn: "),
+        (format!("{mtls}[authz]\npolicy='owner+allowlist'\nallow.exec=[]\n"), 2, "exec"),
+        (format!("{mtls}[authz]\npolicy='cedar'\ncedar_policies='p'\n"), 1, "no cedar"),
         ("[log]\nlevel = 'a=b=c'\n".to_owned(), 2, "log.level"),
     ] {
         dir.write("c.toml", &file);

@@ -477,6 +477,8 @@ fn a_second_interrupt_leaves_the_turn() {
 #[test]
 fn a_stopped_server_interrupts_its_turns() {
     let world = Scripted::new();
+    // A client that does not wait for the next server.
+    world.dir.write("mainspring.toml", "[client]\nreconnect_max = 0\n");
     let serve = ["serve", "--addr", "127.0.0.1:0", "--harness", &world.place];
     let server = Serving::start(&world.dir, &serve);
     let (child, session) = waiting(&world, WAIT, "EVENT_OUTPUT", &["--server", &server.address]);

@@ -43,7 +43,7 @@ async fn calls_are_unavailable_and_say_why_until_the_store_is_open() {
 
     let log = Stores::with_defaults().open("memory:", Default::default()).unwrap();
     let host = HostBuilder::new(log).build().unwrap();
-    opening.opened(Arc::new(host.service().clone()));
+    opening.opened(Arc::new(host.service().clone()), Arc::new(host.service().clone()));
     ready.set(());
     remote.create(&caller(), CreateRequest::default()).await.unwrap();
     assert_eq!(remote.list(&caller(), ListRequest::default()).await.unwrap().sessions.len(), 1);

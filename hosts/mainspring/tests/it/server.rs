@@ -23,8 +23,16 @@ fn every_command_of_a_client_works_over_a_server() {
     assert!(resumed.ends_with("resume compute=COMPUTE_LIVE last_seq=7\n"), "{resumed}");
     run(&server, &["exec", "--session", "sess-0", "--input", "x"]).fails(3, "session_not_found");
     run(&server, &["exec", "--input", "x", "--harness", "nope"]).fails(2, "served are: echo");
-    run(&server, &["export", "--session", &session]).fails(1, "Operations with --server");
-    run(&server, &["import", "--file", "x"]).fails(1, "Operations with --server");
+    let exported = run(&server, &["export", "--session", &session]).ok();
+    dir.write("journal", &exported);
+    run(&server, &["import", "--file", "journal"]).fails(6, "already_exists");
+    let other = Dir::new();
+    other.write("journal", &exported);
+    let elsewhere = Serving::start(&other, &["serve", "--addr", "127.0.0.1:0"]);
+    let imported = other.run(&["import", "--file", "journal", "--server", &elsewhere.address]);
+    assert!(imported.ok().contains(&session));
+    let again = other.run(&["export", "--session", &session, "--server", &elsewhere.address]);
+    assert_eq!(again.ok(), exported);
 
     server.kill();
     let server = Serving::start(&dir, &["serve", "--addr", "unix:s.sock"]);

@@ -37,7 +37,10 @@ impl Shop {
         let mut out = BufReader::new(server.stdout.take().unwrap());
         out.read_line(&mut line).unwrap();
         let address = line.trim_end().strip_prefix("serving on ").unwrap();
-        let client = self.spawn(&[&EXEC, &["--server", address][..]].concat());
+        // It does not wait for the next server.
+        let mut client = self.dir.command(&[&EXEC, &["--server", address][..]].concat());
+        client.env("MAINSPRING_CLIENT_RECONNECT_MAX", "0");
+        let client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         self.wait_for_tool();
         (server, client)
     }

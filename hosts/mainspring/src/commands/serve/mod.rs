@@ -11,6 +11,8 @@ use mainspring::eventlog::OpenProgress;
 use mainspring::transport_grpc::ServeError;
 
 #[cfg(feature = "transport-grpc")]
+mod operators;
+#[cfg(feature = "transport-grpc")]
 mod rules;
 #[cfg(feature = "transport-grpc")]
 mod secure;
@@ -21,6 +23,8 @@ use crate::error::CliError;
 use crate::output::Output;
 #[cfg(feature = "transport-grpc")]
 use crate::stops::Stops;
+#[cfg(feature = "transport-grpc")]
+use operators::Operators;
 
 #[cfg(feature = "transport-grpc")]
 pub(crate) async fn serve(
@@ -42,12 +46,17 @@ pub(crate) async fn serve(
     let global = &Global { server: None, ..global.clone() };
     let config = &loaded.config;
     rules::check(config)?;
-    let _ = (secure::authenticator(config)?, secure::authorizer(config)?);
-    secure::refuse_unbuilt(loaded)?;
-    let setup = Setup { global, runs_turns: true };
-    // The socket is bound before the journal is opened: a taken address changes nothing.
+    let mut options = ServeOptions::default();
+    options.authenticator = secure::authenticator(config)?;
+    let setup = Setup { global, runs_turns: true, authorizer: secure::authorizer(config)? };
+    options.tls = secure::tls(config)?;
+    // Sockets are bound before the journal is opened: a taken address changes nothing.
     let listener = Listener::bind(&config.addr).await.map_err(|error| serve_failed(&error))?;
     let address = listener.address().to_string();
+    let operators = match &config.registry_addr {
+        Some(address) => Some(Listener::bind(address).await.map_err(|error| serve_failed(&error))?),
+        None => None,
+    };
     setup.check()?;
     let readiness = Readiness::default();
     let watch = match &config.metrics.addr {
@@ -59,7 +68,9 @@ pub(crate) async fn serve(
     }
     let opening = mainspring::Opening::new(Arc::new(SystemClock));
     let (ready, stop) = (Signal::<()>::default(), Signal::<()>::default());
-    let mut options = ServeOptions::default();
+    let mut operators_options = options.clone();
+    operators_options.drain_max = CALLS_MAX;
+    options.operations = Some(opening.clone());
     let drain_max = Duration::from_secs(config.drain_max.into());
     // Whoever watches a turn does so to its end. The others are cut below.
     options.drain_max = drain_max + INTERRUPT_MAX + CALLS_MAX;
@@ -80,16 +91,36 @@ pub(crate) async fn serve(
     }
     let host = setup.host(log)?;
     let service = host.service().clone();
+    service.check_reclaim()?;
+    // Registrations are loaded also when no operator can call.
+    let registry = Arc::new(host.open_registry().await?);
+    let operators = operators.map(|listener| {
+        Operators::start(registry, Arc::new(service.clone()), listener, operators_options)
+    });
     service.watch_approvals();
-    opening.opened(Arc::new(service.clone()));
+    service.reclaim_deleted()?;
+    opening.opened(Arc::new(service.clone()), Arc::new(service.clone()));
     ready.set(());
     readiness.opened();
     // Health says so before the line below does.
     let _ = futures_util::poll!(std::pin::pin!(serving.ended()));
-    output.line(|| format!("serving on {address}"), || serde_json::json!({"serving": address}));
+    let at = operators.as_ref().map(Operators::address);
+    output.line(
+        || match at {
+            Some(at) => format!("serving on {address}, operators on {at}"),
+            None => format!("serving on {address}"),
+        },
+        || serde_json::json!({"serving": address, "operators": at}),
+    );
+    if config.resume_interrupted {
+        go_on(service.clone());
+    }
     tokio::select! {
         () = serving.ended() => {}
         _ = stops.next() => {
+            if let Some(operators) = operators {
+                operators.stop().await;
+            }
             service.drain();
             readiness.draining();
             crate::output::tell("draining; a second signal interrupts the turns that run");
@@ -134,6 +165,26 @@ pub(crate) async fn serve(
         Some(cut) => Err(cut),
         None => serving.result(),
     }
+}
+
+/// Goes on with the turns that earlier hosts left open, in the background.
+#[cfg(feature = "transport-grpc")]
+fn go_on(service: mainspring::sessions::Service) {
+    tokio::spawn(async move {
+        match service.resume_interrupted().await {
+            Ok(recovered) if recovered == Default::default() => {}
+            Ok(recovered) => tracing::info!(
+                resumed = recovered.resumed,
+                refused = recovered.refused,
+                left = recovered.left,
+                "open turns of earlier hosts were gone on with"
+            ),
+            Err(error) => tracing::warn!(
+                code = mainspring::api::Classify::code(&error),
+                "open turns of earlier hosts cannot be searched for"
+            ),
+        }
+    });
 }
 
 #[cfg(feature = "transport-grpc")]

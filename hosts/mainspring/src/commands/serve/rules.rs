@@ -162,8 +162,8 @@ fn whole(config: &Config) -> Result<(), CliError> {
         if oidc.audiences.is_empty() {
             return refuse("authn.oidc needs audiences: a token for anybody is for nobody");
         }
-        if oidc.jwks_url.is_some() == oidc.jwks_file.is_some() {
-            return refuse("authn.oidc needs jwks_url or jwks_file, and not both");
+        if oidc.jwks_url.is_some() && oidc.jwks_file.is_some() {
+            return refuse("authn.oidc takes jwks_url or jwks_file, and not both");
         }
     }
     if let Some(mtls) = &config.authn.mtls {
@@ -274,7 +274,11 @@ mod tests {
             (tls, ""),
             ("[authn.oidc]\naudiences=['a']\njwks_file='f'\n", "needs issuer"),
             ("[authn.oidc]\nissuer='i'\njwks_file='f'\n", "needs audiences"),
-            ("[authn.oidc]\nissuer='i'\naudiences=['a']\n", "jwks_url or jwks_file"),
+            ("[authn.oidc]\nissuer='i'\naudiences=['a']\n", ""),
+            (
+                "[authn.oidc]\nissuer='i'\naudiences=['a']\njwks_url='u'\njwks_file='f'\n",
+                "jwks_url or jwks_file",
+            ),
             (oidc, ""),
             ("[authn.mtls]\n", "needs trust_domain"),
             ("[authn.mtls]\ntrust_domain='d'\n", "needs tls.client_ca"),
