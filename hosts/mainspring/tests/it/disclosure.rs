@@ -298,7 +298,9 @@ fn commands_without_good_credentials_say_one_thing() {
     // A certificate of somebody else's authority does not get as far.
     for row in ROWS.iter().filter(|row| !row.is_operators()) {
         let with_certificate = |command: &mut Command| {
+            // A follow would try for minutes to be connected again.
             command
+                .env("MAINSPRING_CLIENT_RECONNECT_MAX", "0")
                 .env("MAINSPRING_CLIENT_TLS_CERTIFICATE", world.dir.path("stranger.pem"))
                 .env("MAINSPRING_CLIENT_TLS_KEY", world.dir.path("stranger.key"));
         };
