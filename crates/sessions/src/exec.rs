@@ -157,12 +157,9 @@ impl Inner {
             self.admit_turn()?;
             self.deadline(request.deadline_unix)?;
         }
-        let create = CreateRequest {
-            harness: request.harness.clone(),
-            idempotency_key: key,
-            ..CreateRequest::default()
-        };
-        let row = self.create_as(caller, create, uid).await?;
+        let create = CreateRequest { harness: request.harness.clone(), ..CreateRequest::default() };
+        let session = self.new_session(caller, create, uid);
+        let row = self.create_as(session, key.is_some()).await?;
         if row.view.deletion == mainspring_api::DeletionState::Pending {
             return Err(crate::service::deleted(&row.session.uid));
         }

@@ -9,6 +9,7 @@ use mainspring_controller::ControllerError;
 use mainspring_eventlog::{NewSession, SessionRow};
 use mainspring_placement::Call;
 
+use crate::bounds::{check_labels, check_name};
 use crate::service::{Inner, invalid, placement_failed};
 
 /// Children of one call.
@@ -36,6 +37,10 @@ impl Inner {
         if !request.child_names.is_empty() && request.child_names.len() != count {
             return Err(invalid("child_names must be empty or name every child"));
         }
+        for name in &request.child_names {
+            check_name("child_names", name)?;
+        }
+        check_labels(&request.labels)?;
         let parent = &request.session;
         let row = self.find_active_for(caller, &[Action::Fork], parent).await?;
         self.admit_turn()?;

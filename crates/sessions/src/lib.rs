@@ -22,6 +22,7 @@ mod access;
 mod adopt;
 mod advice;
 mod approvals;
+mod bounds;
 mod cancel;
 mod convert;
 mod delete;
@@ -43,6 +44,7 @@ mod resume;
 mod service;
 mod sessions;
 
+pub use bounds::{SESSION_ANNOTATIONS_BYTES_MAX, SESSION_LABELS_BYTES_MAX, SESSION_NAME_BYTES_MAX};
 pub use convert::ExecStateProjection;
 pub use reclaim::Reclaim;
 pub use recovery::Recovered;

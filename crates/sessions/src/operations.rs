@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    Action, AdoptRequest, AppendId, BoxStream, Bytes, Caller, Condition, ExportRequest,
-    FindRequest, Head, ImportRequest, ListPage, Operations, Owner, Session, SessionUid,
-    SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
+    Action, AdoptRequest, AppendId, BoxStream, Bytes, Caller, Classify as _, Condition, ErrorKind,
+    ExportRequest, FindRequest, Head, ImportRequest, ListPage, Operations, Owner, Session,
+    SessionUid, SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
 };
 use mainspring_eventlog::export::{Line, check_line, head_line, no_lines, parse_line, record_line};
 use mainspring_eventlog::{
@@ -15,6 +15,8 @@ use mainspring_eventlog::{
     Verified, page_token,
 };
 
+use crate::bounds::check_session;
+use crate::repeat::import_id;
 use crate::replay::Pages;
 use crate::service::{Inner, Service, deleted, invalid, log_failed};
 
@@ -103,13 +105,17 @@ impl Operations for Service {
         request: ImportRequest,
         lines: BoxStream<'static, Result<Bytes, SessionsError>>,
     ) -> Result<Session, SessionsError> {
-        self.inner.allow(caller, Action::Create).await?;
-        let owner = self.inner.restricted_to(caller)?;
         let overrides =
             request.session.is_some() || !request.harness.is_empty() || !request.name.is_empty();
         let entropy = &*self.inner.options.entropy;
-        let id = request.id.unwrap_or_else(|| AppendId::random(entropy));
+        let id = match request.id {
+            Some(asked) => import_id(caller.identity.as_ref(), asked),
+            None => AppendId::random(entropy),
+        };
         let row = self.import_row(caller, request);
+        check_session(&row.session)?;
+        self.inner.allow(caller, Action::Create).await?;
+        let owner = self.inner.restricted_to(caller)?;
         let project = self.inner.options.project.clone();
         let lines = Lines { lines, number: 0, project, owner, overrides, found: Found::Nothing };
         let failed: Arc<Mutex<Option<SessionsError>>> = Arc::default();
@@ -122,7 +128,10 @@ impl Operations for Service {
             }
             Err(error) => {
                 let own = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Err(own.unwrap_or_else(|| log_failed(error)))
+                match own {
+                    Some(own) => Err(own),
+                    None => Err(self.inner.not_imported(caller, error).await),
+                }
             }
         }
     }
@@ -137,6 +146,18 @@ impl Operations for Service {
 }
 
 impl Inner {
+    /// Why a journal was not imported. That its uid is taken is told only to
+    /// those who may see by whom.
+    async fn not_imported(&self, caller: &Caller, error: LogError) -> SessionsError {
+        if let LogError::AlreadyExists(uid) = &error
+            && let Err(hidden) = self.find_for(caller, &[Action::Read], uid).await
+            && hidden.kind() == ErrorKind::Denied
+        {
+            return hidden;
+        }
+        log_failed(error)
+    }
+
     /// Whose sessions a caller finds: their own, where an authoriser is set.
     fn owner_to_find(
         &self,
@@ -313,6 +334,9 @@ impl Lines {
                 }
                 if let Some(row) = row.as_mut().filter(|row| row.session.project.is_empty()) {
                     row.session.project.clone_from(&self.project);
+                }
+                if let Some(row) = &row {
+                    check_session(&row.session).map_err(|error| bad(&error.to_string()))?;
                 }
                 Ok(ImportRecord::Head(head, row))
             }

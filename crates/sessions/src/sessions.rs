@@ -11,6 +11,7 @@ use mainspring_api::{
 use mainspring_controller::settle;
 use mainspring_eventlog::{Level, ListQuery, LogError, NewSession, SessionRow};
 
+use crate::bounds::check_session;
 use crate::operations::page_size;
 use crate::repeat::{check_key, keyed_uid};
 use crate::service::{Inner, Service, log_failed, placement_failed};
@@ -21,6 +22,7 @@ impl Inner {
         caller: &Caller,
         request: CreateRequest,
     ) -> Result<SessionRow, SessionsError> {
+        let is_keyed = request.idempotency_key.is_some();
         let uid = match &request.idempotency_key {
             None => SessionUid::random(&*self.options.entropy),
             Some(key) => {
@@ -28,20 +30,20 @@ impl Inner {
                 keyed_uid(caller.identity.as_ref(), key)
             }
         };
+        let session = self.new_session(caller, request, uid);
+        check_session(&session)?;
         self.allow(caller, Action::Create).await?;
-        self.create_as(caller, request, uid).await
+        self.create_as(session, is_keyed).await
     }
 
-    /// Creates a session that the caller may create. With a key, the same again
-    /// answers with the session as it is by now.
-    pub(crate) async fn create_as(
+    /// What a request asks to create.
+    pub(crate) fn new_session(
         &self,
         caller: &Caller,
         request: CreateRequest,
         uid: SessionUid,
-    ) -> Result<SessionRow, SessionsError> {
-        let is_keyed = request.idempotency_key.is_some();
-        let session = NewSession {
+    ) -> NewSession {
+        NewSession {
             uid,
             project: self.project(&request.project).to_owned(),
             name: request.name,
@@ -52,7 +54,16 @@ impl Inner {
             origin: request.origin.filter(|origin| *origin != Origin::default()),
             identity: request.identity.filter(|identity| !identity.is_empty()),
             owner: self.owner_for(caller),
-        };
+        }
+    }
+
+    /// Creates a session that the caller may create. With a key, the same again
+    /// answers with the session as it is by now.
+    pub(crate) async fn create_as(
+        &self,
+        session: NewSession,
+        is_keyed: bool,
+    ) -> Result<SessionRow, SessionsError> {
         if is_keyed && let Some(row) = self.created_before(&session).await? {
             return Ok(row);
         }

@@ -154,10 +154,34 @@ pub(crate) fn unread(status: &Status, bytes_max: usize) -> Option<SessionsError>
             format!("the message is larger than message_bytes_max, {bytes_max} bytes"),
         )),
         Code::Internal => {
-            Some(SessionsError::new(Condition::InvalidArgument, "the message is malformed"))
+            let text = match malformed_field(status.message()) {
+                Some(field) => format!("the message is malformed at {field}"),
+                None => "the message is malformed".to_owned(),
+            };
+            Some(SessionsError::new(Condition::InvalidArgument, text))
         }
         _ => None,
     }
+}
+
+/// The field that could not be read, by the words of what read the message:
+/// they have its path and type, as `GetSessionRequest.uid`, before what is wrong
+/// with it. The words themselves are another library's, and stay here.
+fn malformed_field(words: &str) -> Option<String> {
+    let rest = words.strip_prefix("failed to decode Protobuf message: ")?;
+    let mut path: Vec<&str> = rest
+        .split(": ")
+        .map_while(|step| {
+            let (message, field) = step.split_once('.')?;
+            let is_name = |name: &str| {
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            };
+            (is_name(message) && is_name(field)).then_some(field)
+        })
+        .collect();
+    // The innermost message comes first.
+    path.reverse();
+    (!path.is_empty()).then(|| path.join("."))
 }
 
 fn unauthenticated() -> SessionsError {
@@ -304,4 +328,28 @@ fn with_trailers(mut response: Response<Body>) -> Response<Body> {
             Err(frame) => frame,
         }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use mainspring_wire::v1;
+    use prost::Message as _;
+
+    use super::malformed_field;
+
+    #[test]
+    fn a_field_that_cannot_be_read_is_named_and_nothing_else_is() {
+        for (message, field) in [
+            (&b"\x0a\x02\xff\xff"[..], Some("session")),
+            (b"\x12\x04\x0a\x02\xff\xff", Some("inputs.role")),
+            (b"\x08\x01", Some("session")),
+            (b"\xff", None),
+        ] {
+            let error = v1::ExecRequest::decode(message).unwrap_err().to_string();
+            assert_eq!(malformed_field(&error).as_deref(), field, "{error}");
+        }
+        for words in ["", "Unexpected EOF", "failed to decode Protobuf message: bytes a.b: c"] {
+            assert_eq!(malformed_field(words), None);
+        }
+    }
 }

@@ -105,11 +105,11 @@ async fn what_is_no_message_is_malformed_and_not_a_failure_of_the_host() {
     let channel: Channel = endpoint.connect().await.unwrap();
     // Its first field is a number, where the others have a message or a text.
     let number = v1::LogRecord { seq: 5, ..Default::default() };
-    for path in [
-        "/agentsessions.v1.Sessions/CreateSession",
-        "/agentsessions.v1.Sessions/Exec",
-        "/mainspring.v1.Operations/Follow",
-        "/mainspring.v1.Operations/Import",
+    for (path, field) in [
+        ("/agentsessions.v1.Sessions/CreateSession", "session"),
+        ("/agentsessions.v1.Sessions/Exec", "session"),
+        ("/mainspring.v1.Operations/Follow", "session"),
+        ("/mainspring.v1.Operations/Import", "target"),
     ] {
         let mut client = Grpc::new(channel.clone());
         client.ready().await.unwrap();
@@ -118,7 +118,7 @@ async fn what_is_no_message_is_malformed_and_not_a_failure_of_the_host() {
         let answer = client.server_streaming(request, path.parse().unwrap(), codec).await;
         let status = answer.map(|_| ()).unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
-        assert_eq!(status.message(), "the message is malformed");
+        assert_eq!(status.message(), format!("the message is malformed at {field}"));
     }
     assert_eq!(fake.last(), "", "nothing reached the service");
 }

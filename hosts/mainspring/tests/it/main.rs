@@ -9,6 +9,7 @@ mod config;
 mod crash;
 mod crash_tools;
 mod cut_off;
+mod disclosure;
 mod gates;
 mod going_on;
 mod journals;

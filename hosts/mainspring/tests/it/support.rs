@@ -121,6 +121,8 @@ impl Serving {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        // Where operators are served follows, if they are.
+        let line = line.split(", operators on ").next().unwrap_or_default().to_owned();
         let address = line.trim_end().rsplit_once(" on ").map(|(_, address)| address.to_owned());
         let address = address.unwrap_or_else(|| panic!("{command:?} said {line:?}"));
         Self { child, address }

@@ -70,6 +70,10 @@ pub(crate) async fn serve(
     let (ready, stop) = (Signal::<()>::default(), Signal::<()>::default());
     let mut operators_options = options.clone();
     operators_options.drain_max = CALLS_MAX;
+    // TLS is for TCP. A socket of the machine is its owner's alone.
+    if config.registry_addr.as_deref().is_some_and(|address| address.starts_with("unix:")) {
+        operators_options.tls = None;
+    }
     options.operations = Some(opening.clone());
     let drain_max = Duration::from_secs(config.drain_max.into());
     // Whoever watches a turn does so to its end. The others are cut below.
