@@ -106,6 +106,8 @@ pub(crate) fn session_of(stdout: &str) -> String {
 /// A process that serves until it is dropped.
 pub(crate) struct Serving {
     child: Child,
+    /// Its first line.
+    pub(crate) line: String,
     pub(crate) address: String,
 }
 
@@ -119,7 +121,7 @@ impl Serving {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim_end().rsplit_once(" on ").map(|(_, address)| address.to_owned());
         let address = address.unwrap_or_else(|| panic!("{args:?} said {line:?}"));
-        Self { child, address }
+        Self { child, line: line.trim_end().to_owned(), address }
     }
 
     pub(crate) fn kill(&mut self) {
