@@ -79,6 +79,9 @@ impl Context {
             (None, Some(journal)) => add("--journal", journal),
             (None, None) => {}
         }
+        if let Some(file) = &global.token_file_flag {
+            add("--token-file", &file.to_string_lossy());
+        }
         placed
     }
 

@@ -192,11 +192,12 @@ fn compute_name(state: ComputeState) -> String {
 }
 
 /// `uid TAB last_seq=N TAB compute=X TAB harness=H TAB name=N`, and after that
-/// `TAB exec=STATE` unless its turns are over and well.
+/// `TAB exec=STATE` unless its turns are over and well, and `TAB deletion=PENDING`
+/// if it is deleted.
 pub(crate) fn list_line(s: &Session) -> String {
-    let exec = exec_state(s, '\t');
+    let states = states(s, '\t');
     format!(
-        "{}\tlast_seq={}\tcompute={}\tharness={}\tname={}{exec}",
+        "{}\tlast_seq={}\tcompute={}\tharness={}\tname={}{states}",
         s.uid,
         s.last_seq,
         s.compute_state.name(),
@@ -206,7 +207,7 @@ pub(crate) fn list_line(s: &Session) -> String {
 }
 
 /// `session U project=P name=N harness=H last_seq=N compute=X`, and ` exec=STATE`
-/// as [`list_line`] has it.
+/// and ` deletion=PENDING` as [`list_line`] has them.
 pub(crate) fn get_line(s: &Session) -> String {
     format!(
         "session {} project={} name={} harness={} last_seq={} compute={}{}",
@@ -216,15 +217,20 @@ pub(crate) fn get_line(s: &Session) -> String {
         shown_line(&s.harness),
         s.last_seq,
         s.compute_state.name(),
-        exec_state(s, ' ')
+        states(s, ' ')
     )
 }
 
-/// What there is to know of a session's turns: nothing, if none is open and the last one went well.
-fn exec_state(s: &Session, separator: char) -> String {
-    match s.exec_state {
+/// What there is to know of a session's turns and its deletion: nothing, if no turn
+/// is open, the last one went well, and it is not deleted.
+fn states(s: &Session, separator: char) -> String {
+    let exec = match s.exec_state {
         ExecState::Pending | ExecState::Completed => String::new(),
         state => format!("{separator}exec={}", state.name()),
+    };
+    match s.deletion_state {
+        DeletionState::Active => exec,
+        DeletionState::Pending => format!("{exec}{separator}deletion=PENDING"),
     }
 }
 

@@ -29,10 +29,11 @@ pub(crate) fn configure(
         let retention = Duration::from_secs(u64::from(days) * 86_400);
         builder = builder.reclaim(Reclaim { retention });
     }
+    // Also where no turn is run: what a tool is says where a turn that was cut stands.
+    if let Some(tools) = tools(config)? {
+        builder = builder.tools(tools);
+    }
     if runs_turns {
-        if let Some(tools) = tools(config)? {
-            builder = builder.tools(tools);
-        }
         if let Some(model) = model(config)? {
             builder = builder.model(model);
         }

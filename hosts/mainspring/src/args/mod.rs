@@ -79,6 +79,8 @@ pub(crate) struct Global {
     pub(crate) project: String,
     /// The configuration file, if the command line named one.
     pub(crate) config_flag: Option<PathBuf>,
+    /// The file with the bearer token, if the command line named one.
+    pub(crate) token_file_flag: Option<PathBuf>,
     pub(crate) config: Config,
 }
 
@@ -157,12 +159,14 @@ impl Global {
     /// Where a command works, by its configuration.
     pub(crate) fn new(loaded: &Loaded, config_flag: Option<PathBuf>) -> Self {
         let journal = *loaded.origin("journal") != Origin::Default;
+        let token_file = *loaded.origin("token_file") == Origin::Flag;
         Self {
             server: loaded.server().map(str::to_owned),
             server_flag: *loaded.origin("server") == Origin::Flag,
             journal: journal.then(|| loaded.config.journal.clone()),
             project: loaded.config.project.clone(),
             config_flag,
+            token_file_flag: loaded.config.token_file.clone().filter(|_| token_file),
             config: loaded.config.clone(),
         }
     }

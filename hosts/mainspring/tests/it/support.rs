@@ -106,6 +106,8 @@ pub(crate) fn session_of(stdout: &str) -> String {
 /// A process that serves until it is dropped.
 pub(crate) struct Serving {
     child: Child,
+    /// Its first line.
+    pub(crate) line: String,
     pub(crate) address: String,
 }
 
@@ -121,11 +123,12 @@ impl Serving {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line = line.trim_end().to_owned();
         // Where operators are served follows, if they are.
-        let line = line.split(", operators on ").next().unwrap_or_default().to_owned();
-        let address = line.trim_end().rsplit_once(" on ").map(|(_, address)| address.to_owned());
+        let sessions = line.split(", operators on ").next().unwrap_or_default();
+        let address = sessions.rsplit_once(" on ").map(|(_, address)| address.to_owned());
         let address = address.unwrap_or_else(|| panic!("{command:?} said {line:?}"));
-        Self { child, address }
+        Self { child, line, address }
     }
 
     pub(crate) fn kill(&mut self) {
