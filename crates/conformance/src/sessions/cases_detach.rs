@@ -1,6 +1,6 @@
 //! What losing a client's stream does to its turn.
 
-use mainspring_api::{ExecRequest, ExecState, OnDisconnect};
+use mainspring_api::{CancelReason, ExecRequest, ExecState, OnDisconnect};
 
 use super::support::{turn, until};
 use super::{Setup, Subject};
@@ -34,6 +34,9 @@ pub async fn a_stream_lost_cancels_when_that_was_asked_for<S: Subject>(setup: Se
     super::cases_follow::followed_to(&world.me, &session, 0, "CANCELED").await;
     assert_eq!(world.journal(&session).await, "ES IN OUT CANCELED");
     assert_eq!(world.me.get(&session).await.unwrap().exec_state, ExecState::Canceled);
+    // A record is seen a moment before its turn's lease goes; a cancel waits for that.
+    let execution = world.execution(&session).await;
+    world.me.cancel(&session, &execution, CancelReason::User).await.unwrap();
     world.me.run(&session, "out c").await.ok();
 }
 
