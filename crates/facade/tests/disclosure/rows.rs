@@ -46,7 +46,7 @@ impl Shape {
 
 fn input() -> Vec<v1::Message> {
     let text = v1::TextPart { text: "hello".to_owned() };
-    let part = v1::Part { part: Some(v1::part::Part::Text(text)), ..Default::default() };
+    let part = v1::Part { part: Some(v1::part::Part::Text(text)) };
     vec![v1::Message { role: "user".to_owned(), parts: vec![part] }]
 }
 
