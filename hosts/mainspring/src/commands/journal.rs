@@ -196,10 +196,10 @@ pub(crate) async fn import(global: &Global, args: Import, output: Output) -> Res
     let mut staged = Staged { id, output, kept: true };
     let lines = line_stream(journal, Arc::clone(&cut));
     let imported = operations.import(&caller(method::IMPORT), request, lines).await;
-    staged.kept = imported
-        .as_ref()
-        .err()
-        .is_some_and(|error| cut.load(Ordering::Relaxed) || may_be_repeated(error));
+    staged.kept = imported.as_ref().err().is_some_and(|error| {
+        let refused = matches!(error.kind(), ErrorKind::Unauthenticated | ErrorKind::Denied);
+        !refused && (cut.load(Ordering::Relaxed) || may_be_repeated(error))
+    });
     drop(staged);
     context.close().await;
     let session = imported?;
