@@ -141,7 +141,7 @@ impl Place {
         let folder = Path::new(BINARY).parent().unwrap().display().to_string();
         let path = std::env::var("PATH").unwrap();
         let out = Command::new("sh")
-            .args(["-c", &&advised])
+            .args(["-c", &advised])
             .env("PATH", format!("{folder}:{path}"))
             .current_dir(self.dir.path("."))
             .stdin(Stdio::null())
