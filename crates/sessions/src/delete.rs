@@ -74,6 +74,7 @@ impl Inner {
         };
         let deleted = mainspring_controller::delete(&self.journal(session), &deletion).await;
         deleted.map_err(|error| placement_failed(error.into()).on(session))?;
+        self.deletions.notify_one();
         // Nothing will run on it any more.
         for placer in self.options.harnesses.placers() {
             placer.release(session).await;

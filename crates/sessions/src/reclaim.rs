@@ -77,8 +77,17 @@ async fn run(host: &Weak<Inner>, reclaim: Reclaim) {
             tracing::warn!(code = error.code(), "not all deleted sessions were looked at");
             REST_MAX
         });
+        // What is deleted meanwhile is not due before its retention has passed.
+        let early = (reclaim.retention < REST_MAX).then(|| Arc::clone(&inner.deletions));
         drop(inner);
-        tokio::time::sleep(rest).await;
+        let Some(deletions) = early else {
+            tokio::time::sleep(rest).await;
+            continue;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            () = deletions.notified() => tokio::time::sleep(REST_MIN).await,
+        }
     }
 }
 

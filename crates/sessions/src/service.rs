@@ -11,7 +11,7 @@ use mainspring_api::{
 use mainspring_controller::Journal;
 use mainspring_eventlog::{EventLog, Holder, Level, LogError, SessionRow};
 use mainspring_placement::{Guard, Harnesses, Lease, Operation, PlacementError};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::convert::{self, ExecStateProjection};
 use crate::expiry::Expiry;
@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     pub(crate) feeds: Arc<Feeds>,
     journals: Mutex<HashMap<SessionUid, Journal>>,
     pub(crate) draining: Signal<()>,
+    /// A session was deleted here: what the reclaimer may rest until.
+    pub(crate) deletions: Arc<Notify>,
     /// How many turns this host is running.
     turns: watch::Sender<usize>,
 }
@@ -89,6 +91,7 @@ impl Service {
                 feeds: Arc::default(),
                 journals: Mutex::default(),
                 draining: Signal::default(),
+                deletions: Arc::default(),
                 turns: watch::Sender::new(0),
             }),
         }

@@ -239,6 +239,22 @@ fn world_of_one_clock() -> World {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_retention_a_session_is_purged_when_it_is_deleted() {
+    let world = world_of_one_clock();
+    let reclaim = Some(Reclaim { retention: Duration::ZERO });
+    let service = World { reclaim, ..world.clone() }.service();
+    service.reclaim_deleted().unwrap();
+    // The reclaimer has nothing to do, and rests.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for _ in 0..2 {
+        let session = service.created().await;
+        deleted(&service, &session).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(is_purged(&world, &session).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deleted_session_is_purged_after_its_retention() {
     let world = world_of_one_clock();
     let service = world.service();

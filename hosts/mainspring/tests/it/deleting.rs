@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Dir, Done, Serving};
+use crate::support::{Dir, Done, Serving, session_of};
 
 struct Deleted {
     dir: Dir,
@@ -15,9 +15,11 @@ impl Deleted {
     fn on(settings: &str) -> Self {
         let dir = Dir::new();
         dir.write("mainspring.toml", format!("addr = \"127.0.0.1:0\"\n{settings}"));
-        let session = dir.exec("hello");
-        dir.run(&["delete", "--session", &session]).ok();
         let server = Serving::start(&dir, &["serve"]);
+        let at = ["--server", server.address.as_str()];
+        let run = |args: &[&str]| dir.run(&[args, &at].concat()).ok();
+        let session = session_of(&run(&["exec", "--input", "hello"]));
+        run(&["delete", "--session", &session]);
         Self { dir, server, session }
     }
 
