@@ -25,6 +25,7 @@ pub(super) async fn run<E: Engine>(
     row: ImportRow,
     records: BoxStream<'static, Result<ImportRecord, LogError>>,
 ) -> Result<SessionRow, LogError> {
+    row.session.check()?;
     let store = staged_name(id);
     let at = match log.write(Op::BeginImport { store: store.clone() }).await? {
         Reply::Imported(row, head) => return settle(*row, head, records).await,
@@ -95,6 +96,7 @@ impl<E: Engine> Import<'_, E> {
         while let Some(item) = records.next().await {
             let item = item?;
             if let ImportRecord::Head(_, Some(named)) = &item {
+                named.session.check()?;
                 row = (**named).clone();
             }
             let check = check.get_or_insert_with(|| self.check_from(&item));

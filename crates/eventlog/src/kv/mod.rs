@@ -189,6 +189,7 @@ impl<E: Engine> EventLog for KvStore<E> {
     }
 
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
+        session.check()?;
         answer!(self.write(Op::Create { id, session: Box::new(session) }).await, Row)
             .map(|row| *row)
     }
@@ -199,6 +200,7 @@ impl<E: Engine> EventLog for KvStore<E> {
     }
 
     async fn list(&self, query: ListQuery, _level: Level) -> Result<Page, LogError> {
+        query.check()?;
         self.read(move |kv| read::list(kv, &query)).await
     }
 
@@ -219,6 +221,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         version: u64,
         patch: RowPatch,
     ) -> Result<SessionRow, LogError> {
+        patch.check()?;
         let op = Op::Update { id, session: session.clone(), version, patch };
         answer!(self.write(op).await, Row).map(|row| *row)
     }
@@ -298,6 +301,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         at: Head,
         children: Vec<(NewSession, Event)>,
     ) -> Result<Vec<SessionRow>, LogError> {
+        children.iter().try_for_each(|(child, _)| child.check())?;
         let uid = parent.clone();
         // Records never change, so the fold at `at` can be taken off the committer.
         let view = self

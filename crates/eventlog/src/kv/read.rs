@@ -11,7 +11,9 @@ use super::row::KvRow;
 use crate::chain::{ChainVerifier, StoredRecord};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
-use crate::log::{ListQuery, MARKED_MAX, Mark, Page, PageKey, ReadLimit, SessionRow};
+use crate::log::{
+    LIST_PAGE_BYTES_MAX, ListQuery, MARKED_MAX, Mark, Page, PageKey, ReadLimit, SessionRow,
+};
 
 /// Rows that one list call looks at before it returns a short page.
 const SCAN_ROWS_MAX: usize = 10_000;
@@ -231,14 +233,17 @@ pub(super) fn list(kv: &dyn KvRead, query: &ListQuery) -> Result<Page, OpError> 
     let size = query.page_size.clamp(1, 500);
     let wanted = (size + 1).max(64);
     let mut page = Page::default();
-    let mut scanned = 0;
+    let (mut scanned, mut bytes) = (0, 0);
     loop {
         let order = keys_within(kv, space, &from, &end, wanted)?;
         for key in &order {
             scanned += 1;
             let Some((_, uid)) = keys::order_parts(key, prefix.len()) else { continue };
-            let Some(row) = listed(kv, &uid)?.filter(|row| matches(row, query)) else { continue };
-            if page.rows.len() == size {
+            let row = listed(kv, &uid)?.filter(|(row, _)| matches(row, query));
+            let Some((row, row_bytes)) = row else { continue };
+            bytes += row_bytes;
+            let is_full = bytes > LIST_PAGE_BYTES_MAX && !page.rows.is_empty();
+            if page.rows.len() == size || is_full {
                 page.next = page.rows.last().map(page_key);
                 return Ok(page);
             }
@@ -275,7 +280,7 @@ pub(super) fn marked(
         for key in &found {
             let uid = std::str::from_utf8(&key[prefix.len()..]).ok();
             let Some(uid) = uid.and_then(|uid| SessionUid::new(uid).ok()) else { continue };
-            rows.extend(listed(kv, &uid)?);
+            rows.extend(listed(kv, &uid)?.map(|(row, _)| row));
         }
     }
     Ok(rows)
@@ -288,12 +293,16 @@ fn just_after(key: &[u8]) -> Vec<u8> {
     next
 }
 
-/// A row of a list. One damaged row never fails the list.
-fn listed(kv: &dyn KvRead, uid: &SessionUid) -> Result<Option<SessionRow>, EngineError> {
-    Ok(find_row(kv, uid)?.map(|row| row.map(|row| row.row)).unwrap_or_else(|error| {
-        tracing::warn!(session = %uid, error = %error, "row left out of a list");
-        None
-    }))
+/// A row of a list, and its stored size. One damaged row never fails the list.
+fn listed(kv: &dyn KvRead, uid: &SessionUid) -> Result<Option<(SessionRow, usize)>, EngineError> {
+    let Some(value) = kv.get(Space::Rows, &keys::row(uid))? else { return Ok(None) };
+    Ok(match KvRow::decode(uid, &value) {
+        Ok(row) => Some((row.row, value.len())),
+        Err(error) => {
+            tracing::warn!(session = %uid, error = %error, "row left out of a list");
+            None
+        }
+    })
 }
 
 fn page_key(row: &SessionRow) -> PageKey {

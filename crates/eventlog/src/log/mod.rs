@@ -1,5 +1,6 @@
 //! The contract of a log store.
 
+mod bounds;
 mod import;
 mod parts;
 mod types;
@@ -11,6 +12,9 @@ use mainspring_api::{
     AppendId, BoxStream, Event, ExecutionId, Fence, Head, Seq, SessionUid, StoreId,
 };
 
+pub use bounds::{
+    LIST_PAGE_BYTES_MAX, PROJECT_BYTES_MAX, SESSION_METADATA_BYTES_MAX, SESSION_NAME_BYTES_MAX,
+};
 pub use parts::{
     Follow, Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, Purge, ROW_KEY_BYTES_MAX, RowKey,
 };
@@ -45,7 +49,8 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     /// Creates a session with an empty journal.
     ///
     /// # Errors
-    /// `AlreadyExists` when the uid is taken (by another operation id).
+    /// - `AlreadyExists` when the uid is taken (by another operation id).
+    /// - As [`NewSession::check`], before anything else is looked at.
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError>;
 
     /// One row, with its fold.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    AppendId, Event, EventBody, ExecutionId, Fence, Head, Message, OsEntropy, Seq, SessionUid,
+    AppendId, Event, EventBody, ExecutionId, Fence, Head, Message, OsEntropy, Owner, Seq,
+    SessionUid,
 };
 use mainspring_eventlog::{
-    Batch, EventLog, Holder, KvOptions, KvStore, Level, LogError, MemoryEngine, NewSession,
-    ReadLimit, Verified,
+    Batch, EventLog, Holder, ImportRecord, ImportRow, KvOptions, KvStore, LIST_PAGE_BYTES_MAX,
+    Level, ListQuery, LogError, MemoryEngine, NewSession, PROJECT_BYTES_MAX, ReadLimit, RowPatch,
+    SESSION_METADATA_BYTES_MAX, SESSION_NAME_BYTES_MAX, Verified,
 };
 
 fn input(text: &str) -> Event {
@@ -87,4 +89,102 @@ async fn an_execution_is_found_by_its_id() {
     let missing = SessionUid::random(&OsEntropy);
     let refused = log.execution(&missing, &execution(1)).await;
     assert!(matches!(refused, Err(LogError::SessionNotFound(_))));
+}
+
+fn too_large<T: std::fmt::Debug>(answer: Result<T, LogError>) -> &'static str {
+    match answer {
+        Err(LogError::TooLarge { what, .. }) => what,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// However a session comes to be, and whoever looks for one: names and
+/// metadata have bounds, and what exceeds them is refused by its name.
+#[tokio::test]
+async fn metadata_beyond_its_bound_is_refused_by_name() {
+    let (log, parent) = session().await;
+    let head = Batch::link(Head::EMPTY, vec![input("a").into()]).unwrap();
+    let head = log.append(&parent, id(), Fence::NONE, &head).await.unwrap();
+    let bare = || NewSession::bare(SessionUid::random(&OsEntropy), "default");
+    let owner = |issuer: usize, subject: usize| {
+        Some(Owner { issuer: "i".repeat(issuer), subject: "s".repeat(subject) })
+    };
+    let name = SESSION_NAME_BYTES_MAX;
+    let labels = |bytes: usize| [("k".to_owned(), "v".repeat(bytes))].into();
+    for (what, session) in [
+        ("project", NewSession { project: "p".repeat(70_000), ..bare() }),
+        ("project", NewSession { project: "p".repeat(PROJECT_BYTES_MAX + 1), ..bare() }),
+        ("name", NewSession { name: "n".repeat(name + 1), ..bare() }),
+        ("harness", NewSession { harness: "n".repeat(name + 1), ..bare() }),
+        ("model", NewSession { model: "n".repeat(name + 1), ..bare() }),
+        ("owner's issuer", NewSession { owner: owner(name + 1, 1), ..bare() }),
+        ("owner's subject", NewSession { owner: owner(1, name + 1), ..bare() }),
+        ("session metadata", NewSession { labels: labels(SESSION_METADATA_BYTES_MAX), ..bare() }),
+    ] {
+        assert_eq!(too_large(log.create(id(), session.clone()).await), what);
+        let row = ImportRow { session: session.clone(), create_time: None, parent: None };
+        let named = ImportRecord::Head(Head::EMPTY, Some(Box::new(row.clone())));
+        let none = Box::pin(futures_util::stream::empty());
+        assert_eq!(too_large(log.import(id(), row, none).await), what);
+        let plain = ImportRow { session: bare(), create_time: None, parent: None };
+        let lines = Box::pin(futures_util::stream::iter([Ok(named)]));
+        assert_eq!(too_large(log.import(id(), plain, lines).await), what);
+        let children = vec![(session.clone(), input("marker"))];
+        assert_eq!(too_large(log.fork(id(), &parent, head, children).await), what);
+        if matches!(what, "project" | "harness" | "owner's issuer" | "owner's subject") {
+            let NewSession { project, harness, owner, .. } = session;
+            let query = ListQuery { project, harness, owner, page_size: 1, ..Default::default() };
+            assert_eq!(too_large(log.list(query, Level::Committed).await), what);
+        }
+    }
+    let zero = log.create(id(), NewSession { project: "a\0b".to_owned(), ..bare() }).await;
+    assert!(matches!(zero, Err(LogError::Invalid(_))), "{zero:?}");
+    for (what, patch) in [
+        ("name", RowPatch { name: Some("n".repeat(name + 1)), ..Default::default() }),
+        ("owner's subject", RowPatch { owner: owner(1, name + 1), ..Default::default() }),
+        (
+            "session metadata",
+            RowPatch {
+                annotations: Some(labels(SESSION_METADATA_BYTES_MAX)),
+                ..Default::default()
+            },
+        ),
+    ] {
+        assert_eq!(too_large(log.update(id(), &parent, 1, patch).await), what);
+    }
+    assert_eq!(log.get(&parent, Level::Strict).await.unwrap().version, 1);
+    // The bounds themselves are within.
+    let whole = NewSession {
+        project: "p".repeat(PROJECT_BYTES_MAX),
+        owner: owner(name, name),
+        harness: "h".repeat(name),
+        ..bare()
+    };
+    let row = log.create(id(), whole.clone()).await.unwrap();
+    let NewSession { project, owner, harness, .. } = whole;
+    let query = ListQuery { project, owner, harness, page_size: 1, ..Default::default() };
+    assert_eq!(log.list(query, Level::Committed).await.unwrap().rows, [row]);
+}
+
+/// However many rows are asked for, a page holds a bounded number of bytes.
+#[tokio::test]
+async fn a_page_of_large_rows_ends_early() {
+    let (log, _) = session().await;
+    let label = "v".repeat(SESSION_METADATA_BYTES_MAX - 100);
+    let rows = LIST_PAGE_BYTES_MAX / label.len() + 10;
+    for _ in 0..rows {
+        let session = NewSession {
+            labels: [("k".to_owned(), label.clone())].into(),
+            ..NewSession::bare(SessionUid::random(&OsEntropy), "large")
+        };
+        log.create(id(), session).await.unwrap();
+    }
+    let query = ListQuery { project: "large".to_owned(), page_size: 500, ..Default::default() };
+    let first = log.list(query.clone(), Level::Committed).await.unwrap();
+    let bytes: usize = first.rows.iter().map(|row| row.session.metadata_bytes()).sum();
+    assert!(bytes <= LIST_PAGE_BYTES_MAX, "{bytes}");
+    assert!(first.rows.len() > rows / 2);
+    let after = first.next.expect("there are more");
+    let rest = log.list(ListQuery { after: Some(after), ..query }, Level::Committed).await.unwrap();
+    assert_eq!((first.rows.len() + rest.rows.len(), rest.next), (rows, None));
 }

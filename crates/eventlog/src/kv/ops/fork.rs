@@ -38,9 +38,6 @@ impl Transaction<'_> {
             if children[..index].iter().any(|(other, _)| other.uid == child.uid) {
                 return Err(LogError::Invalid("two children have one uid").into());
             }
-            if child.project.is_empty() {
-                return Err(LogError::Invalid("a session has no project").into());
-            }
             let batch = Batch::link(at, vec![marker.clone().into()])?;
             self.limits.check(&batch)?;
             batches.push(batch);

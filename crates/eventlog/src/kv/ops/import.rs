@@ -135,9 +135,6 @@ impl Transaction<'_> {
         head: Head,
     ) -> Result<Reply> {
         let uid = &row.session.uid;
-        if row.session.project.is_empty() {
-            return Err(LogError::Invalid("a session has no project").into());
-        }
         self.refuse_taken(uid)?;
         let open = self.open_import(store, head)?;
         let mut new = self.new_row(id, &row.session, row.create_time.unwrap_or(self.now))?;

@@ -40,9 +40,6 @@ impl Transaction<'_> {
     }
 
     pub(super) fn create(&mut self, id: AppendId, session: &NewSession) -> Result<Reply> {
-        if session.project.is_empty() {
-            return Err(LogError::Invalid("a session has no project").into());
-        }
         self.refuse_taken(&session.uid)?;
         let row = self.new_row(id, session, self.now)?;
         Ok(Reply::Row(Box::new(self.add(row)?)))
@@ -61,10 +58,10 @@ impl Transaction<'_> {
             return Err(LogError::Moved { what: "the row's version" }.into());
         }
         let RowPatch { name, labels, annotations, owner } = patch;
-        let meta = &mut row.row.session;
-        if owner.is_some() && meta.owner.is_some() {
+        if owner.is_some() && row.row.session.owner.is_some() {
             return Err(LogError::Invalid("the session has an owner already").into());
         }
+        let mut meta = row.row.session.clone();
         if let Some(name) = name {
             meta.name.clone_from(name);
         }
@@ -77,6 +74,11 @@ impl Transaction<'_> {
         if owner.is_some() {
             meta.owner.clone_from(owner);
         }
+        // What an older version took may still be given to an owner.
+        if name.is_some() || labels.is_some() || annotations.is_some() {
+            meta.check()?;
+        }
+        row.row.session = meta;
         row.row.version += 1;
         row.row.update_time = self.now;
         row.ops.update = id.to_string();

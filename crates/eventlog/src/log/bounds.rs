@@ -1,0 +1,105 @@
+//! What a session's metadata may be: checked before anything of a request is
+//! queued, so that no request reaches an engine with a key that it refuses.
+
+use std::collections::BTreeMap;
+
+use mainspring_api::Owner;
+
+use super::{ListQuery, NewSession, RowPatch};
+use crate::error::LogError;
+
+/// Bytes of a project's name: it stands in keys.
+pub const PROJECT_BYTES_MAX: usize = 256;
+
+/// Bytes of an owner's issuer, of its subject, and of a session's name, harness
+/// and model, each.
+pub const SESSION_NAME_BYTES_MAX: usize = 1_024;
+
+/// Bytes of all of a session's metadata together.
+pub const SESSION_METADATA_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of rows after which a page of a list ends.
+pub const LIST_PAGE_BYTES_MAX: usize = 4 << 20;
+
+impl NewSession {
+    /// Bytes of its metadata: names, labels, annotations, origin, identity and owner.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> usize {
+        let Self { uid: _, project, name, harness, model, .. } = self;
+        let Self { labels, annotations, origin, identity, owner, .. } = self;
+        let names = [project, name, harness, model].map(String::len).iter().sum::<usize>();
+        let origin = origin.as_ref().map_or(0, |o| {
+            o.source.len() + o.subject.len() + o.uri.len() + map_bytes(&o.attributes)
+        });
+        let identity =
+            identity.as_ref().map_or(0, |i| i.principal.len() + i.issuer.len() + i.subject.len());
+        let owner = owner.as_ref().map_or(0, |o| o.issuer.len() + o.subject.len());
+        names + map_bytes(labels) + map_bytes(annotations) + origin + identity + owner
+    }
+
+    /// Refuses what no store takes.
+    ///
+    /// # Errors
+    /// `TooLarge`, naming the field and its bound; `Invalid` for a project that
+    /// is empty or holds a zero byte.
+    pub fn check(&self) -> Result<(), LogError> {
+        if self.project.is_empty() {
+            return Err(LogError::Invalid("a session has no project"));
+        }
+        project(&self.project)?;
+        within("name", &self.name)?;
+        within("harness", &self.harness)?;
+        within("model", &self.model)?;
+        self.owner.as_ref().map_or(Ok(()), owner)?;
+        let bytes = self.metadata_bytes();
+        at_most("session metadata", bytes, SESSION_METADATA_BYTES_MAX)
+    }
+}
+
+impl RowPatch {
+    /// Refuses what no row takes, whatever it holds.
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        self.name.as_ref().map_or(Ok(()), |name| within("name", name))?;
+        self.owner.as_ref().map_or(Ok(()), owner)
+    }
+}
+
+impl ListQuery {
+    /// Refuses a query that no row can answer.
+    ///
+    /// # Errors
+    /// As [`NewSession::check`].
+    pub fn check(&self) -> Result<(), LogError> {
+        project(&self.project)?;
+        within("harness", &self.harness)?;
+        self.owner.as_ref().map_or(Ok(()), owner)?;
+        at_most("labels", map_bytes(&self.labels), SESSION_METADATA_BYTES_MAX)
+    }
+}
+
+fn project(project: &str) -> Result<(), LogError> {
+    if project.contains('\0') {
+        return Err(LogError::Invalid("a project holds a zero byte"));
+    }
+    at_most("project", project.len(), PROJECT_BYTES_MAX)
+}
+
+fn owner(owner: &Owner) -> Result<(), LogError> {
+    within("owner's issuer", &owner.issuer)?;
+    within("owner's subject", &owner.subject)
+}
+
+fn within(what: &'static str, text: &str) -> Result<(), LogError> {
+    at_most(what, text.len(), SESSION_NAME_BYTES_MAX)
+}
+
+fn at_most(what: &'static str, bytes: usize, bytes_max: usize) -> Result<(), LogError> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    Err(LogError::TooLarge { what, bytes: bytes as u64, bytes_max: bytes_max as u64 })
+}
+
+fn map_bytes(map: &BTreeMap<String, String>) -> usize {
+    map.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
