@@ -24,6 +24,8 @@ use crate::{exec, follow, resume};
 ///   not asked again: then the loss is passed on.
 /// - A stream that makes no progress for [`ReconnectOptions::reconnect_max`]
 ///   ends with its last error.
+/// - A stream whose credentials ran out is connected once more, with those that
+///   there are then, and ends with the error if they do not hold either.
 #[derive(Debug, Clone)]
 pub struct Reconnect {
     inner: Arc<dyn Sessions>,

@@ -100,11 +100,13 @@ pub(crate) struct Retry {
     attempt: u32,
     /// Since when there is no progress.
     since: Option<Instant>,
+    /// Whether credentials ran out since then.
+    ran_out: bool,
 }
 
 impl Retry {
     pub(crate) fn new(options: Arc<ReconnectOptions>) -> Self {
-        Self { options, attempt: 0, since: None }
+        Self { options, attempt: 0, since: None, ran_out: false }
     }
 
     /// Something new came.
@@ -113,6 +115,15 @@ impl Retry {
             self.tell(Notice::Reconnected);
         }
         self.since = None;
+        self.ran_out = false;
+    }
+
+    /// Whether a stream that ended with this error goes on: it is lost, or its
+    /// credentials ran out, which may have been renewed where they come from.
+    /// That is tried once until something new comes.
+    pub(crate) fn goes_on(&mut self, error: &SessionsError) -> bool {
+        let ran_out = error.condition() == Condition::Unauthenticated;
+        is_lost(error) || (ran_out && !std::mem::replace(&mut self.ran_out, true))
     }
 
     /// Waits before the next attempt.
