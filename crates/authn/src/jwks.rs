@@ -14,8 +14,12 @@ use crate::keys::KeySet;
 pub const REFETCH_EVERY: Duration = Duration::from_secs(30);
 
 /// The age from which keys are asked for again in the background; until they
-/// come, the old ones serve.
+/// come, the old ones serve, up to [`JWKS_STALE_MAX`].
 pub const JWKS_AGE_MAX: Duration = Duration::from_secs(3_600);
+
+/// The age from which keys that could not be got again are not used any more:
+/// the issuer may have withdrawn them. Tokens cannot be checked then.
+pub const JWKS_STALE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Where keys come from.
 #[derive(Debug)]
@@ -147,6 +151,8 @@ impl Cache {
 impl State {
     fn known(&self) -> Known {
         let failed = self.last.is_none_or(|last| last.failed);
-        Known { keys: self.keys.clone(), failed }
+        let is_stale = self.since.is_some_and(|since| since.elapsed() >= JWKS_STALE_MAX);
+        let keys = self.keys.as_ref().filter(|_| !is_stale);
+        Known { keys: keys.map(Arc::clone), failed }
     }
 }

@@ -35,9 +35,9 @@ pub(crate) enum Found<'a> {
     /// The key.
     Key(&'a DecodingKey),
     /// The key is there, and is not for this algorithm; or it is not said
-    /// which of several keys it is.
+    /// which of several keys that fit it is.
     Unfit,
-    /// There is no such key.
+    /// There is no such key; or none is named, and none fits.
     Unknown,
 }
 
@@ -72,6 +72,7 @@ impl KeySet {
             let mut fitting = self.keys.iter().filter(|key| key.fits(algorithm));
             return match (fitting.next(), fitting.next()) {
                 (Some(key), None) => Found::Key(&key.key),
+                (None, _) => Found::Unknown,
                 _ => Found::Unfit,
             };
         };

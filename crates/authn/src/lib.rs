@@ -42,6 +42,6 @@ pub use both::Authenticators;
 pub use certificate::{CERTIFICATE_BYTES_MAX, CertificateAuthenticator};
 pub use config::{AuthnConfigError, OidcConfig};
 pub use fetch::{DOCUMENT_BYTES_MAX, FETCH_MAX};
-pub use jwks::{JWKS_AGE_MAX, REFETCH_EVERY};
+pub use jwks::{JWKS_AGE_MAX, JWKS_STALE_MAX, REFETCH_EVERY};
 pub use keys::JWKS_KEYS_MAX;
 pub use oidc::{LEEWAY, OidcAuthenticator, TOKEN_BYTES_MAX};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
 use mainspring_api::{
     Authenticator, AuthnError, CallerIdentity, Clock, Credentials, Secret, Verified,
 };
@@ -32,9 +33,13 @@ const BAD: AuthnError = AuthnError::Unauthenticated("the bearer token does not h
 ///
 /// A token must be signed with one of the configured algorithms and a key of
 /// the issuer, and must have `iss`, `sub`, `aud` and `exp`. The identity is
-/// (`iss`, `sub`), and it expires with the token. Keys are got when they are
-/// first needed; see [`REFETCH_EVERY`](crate::REFETCH_EVERY) and
-/// [`JWKS_AGE_MAX`](crate::JWKS_AGE_MAX).
+/// (`iss`, `sub`), and it expires [`LEEWAY`] after the token's `exp`, when the
+/// token does, too. Keys are got when they are first needed; see
+/// [`REFETCH_EVERY`](crate::REFETCH_EVERY),
+/// [`JWKS_AGE_MAX`](crate::JWKS_AGE_MAX) and
+/// [`JWKS_STALE_MAX`](crate::JWKS_STALE_MAX). A token that names no key is
+/// checked with the one key that fits its algorithm; when that key or any other
+/// does not fit, the keys are asked for once more.
 pub struct OidcAuthenticator {
     config: OidcConfig,
     algorithms: Vec<Algorithm>,
@@ -88,46 +93,68 @@ impl OidcAuthenticator {
             return Err(refused("algorithm"));
         }
         let id = header.kid.as_deref();
-        let mut known = self.keys.known();
-        let is_missing = known
-            .keys
-            .as_ref()
-            .is_none_or(|keys| matches!(keys.find(id, header.alg), Found::Unknown));
-        if is_missing {
-            known = self.keys.fresh().await;
-        }
         let cannot_tell = || AuthnError::Unavailable("the issuer's keys cannot be had");
-        let keys = known.keys.ok_or_else(cannot_tell)?;
-        let key = match keys.find(id, header.alg) {
-            Found::Key(key) => key,
-            Found::Unfit => return Err(refused("key")),
-            Found::Unknown if known.failed => return Err(cannot_tell()),
-            Found::Unknown => return Err(refused("unknown key")),
-        };
-        let Accepted { subject, expires } = self.check(token, header.alg, key)?;
+        let known = self.keys.known();
+        let mut checked = self.checked(token, id, header.alg, known.keys.as_deref());
+        if matches!(checked, Err(Unaccepted::NoKey)) {
+            let known = self.keys.fresh().await;
+            if known.keys.is_none() {
+                return Err(cannot_tell());
+            }
+            checked = self.checked(token, id, header.alg, known.keys.as_deref());
+            if known.failed && matches!(checked, Err(Unaccepted::NoKey)) {
+                return Err(cannot_tell());
+            }
+        }
+        let Accepted { subject, expires } = checked.map_err(|unaccepted| match unaccepted {
+            Unaccepted::NoKey => refused("unknown key"),
+            Unaccepted::Bad(check) => refused(check),
+        })?;
         let identity = CallerIdentity { issuer: self.config.issuer.clone(), subject };
         Ok(Verified { identity, expires: Some(expires) })
     }
 
-    fn check(
+    /// Whom a token is about, by the keys that are known.
+    fn checked(
         &self,
         token: &str,
+        id: Option<&str>,
         algorithm: Algorithm,
-        key: &DecodingKey,
-    ) -> Result<Accepted, AuthnError> {
+        keys: Option<&KeySet>,
+    ) -> Result<Accepted, Unaccepted> {
+        let key = match keys.map_or(Found::Unknown, |keys| keys.find(id, algorithm)) {
+            Found::Key(key) => key,
+            Found::Unfit => return Err(Unaccepted::Bad("key")),
+            Found::Unknown => return Err(Unaccepted::NoKey),
+        };
         // The claims are checked below, by the host's clock and strictly.
         let mut signature_only = Validation::new(algorithm);
         signature_only.required_spec_claims.clear();
         signature_only.validate_exp = false;
         signature_only.validate_nbf = false;
         signature_only.validate_aud = false;
-        let decoded = decode::<Claims>(token, key, &signature_only);
-        let claims = decoded.map_err(|_| refused("signature or claims"))?.claims;
+        let claims = match decode::<Claims>(token, key, &signature_only) {
+            Ok(decoded) => decoded.claims,
+            // Who names no key may have meant one that is not here yet.
+            Err(error) if id.is_none() && *error.kind() == ErrorKind::InvalidSignature => {
+                return Err(Unaccepted::NoKey);
+            }
+            Err(_) => return Err(Unaccepted::Bad("signature or claims")),
+        };
         let leeway = LEEWAY.as_secs().cast_signed();
         claims
             .check(&self.config.issuer, &self.config.audiences, self.clock.now(), leeway)
-            .map_err(refused)
+            .map_err(Unaccepted::Bad)
     }
+}
+
+/// Why a token is not accepted.
+#[derive(Debug)]
+enum Unaccepted {
+    /// The key that it was signed with is not known; it may be elsewhere.
+    NoKey,
+    /// A check failed.
+    Bad(&'static str),
 }
 
 #[async_trait]

@@ -157,7 +157,7 @@ impl Running {
                 }
                 // The session of a park is the last word.
                 Some(Err(error)) if is_lost(&error) && self.sessions > 1 => return Ok(None),
-                Some(Err(error)) if is_lost(&error) => self.lose(error).await?,
+                Some(Err(error)) if self.retry.goes_on(&error) => self.lose(error).await?,
                 Some(Err(error)) => return Err(error),
                 // A server that answers at all begins with the session.
                 None if self.sessions == 0 => self.lose(cut()).await?,

@@ -83,7 +83,7 @@ impl Following {
                     self.retry.progress();
                     return Ok(update);
                 }
-                Some(Err(error)) if is_lost(&error) => error,
+                Some(Err(error)) if self.retry.goes_on(&error) => error,
                 Some(Err(error)) => return Err(error),
                 // It has no end but its reader's.
                 None => cut(),

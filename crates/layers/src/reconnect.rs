@@ -25,6 +25,8 @@ use crate::{exec, follow, resume};
 /// - A stream that is without a connection for
 ///   [`ReconnectOptions::reconnect_max`] ends with its last error. One that has
 ///   a connection may be silent for as long as it likes.
+/// - A stream whose credentials ran out is connected once more, with those that
+///   there are then, and ends with the error if they do not hold either.
 #[derive(Debug, Clone)]
 pub struct Reconnect {
     inner: Arc<dyn Sessions>,

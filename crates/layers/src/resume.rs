@@ -104,7 +104,7 @@ impl Resuming {
                         self.retry.progress();
                         return Ok(Some(delta));
                     }
-                    Some(Err(error)) if is_lost(&error) => self.lose(error).await?,
+                    Some(Err(error)) if self.retry.goes_on(&error) => self.lose(error).await?,
                     Some(Err(error)) => return Err(error),
                     None => self.lose(cut()).await?,
                 },
@@ -114,7 +114,7 @@ impl Resuming {
                             return Ok(Some(update));
                         }
                     }
-                    Some(Err(error)) if is_lost(&error) => self.lose(error).await?,
+                    Some(Err(error)) if self.retry.goes_on(&error) => self.lose(error).await?,
                     Some(Err(error)) => return Err(error),
                     None if session.last_seq > self.last => self.lose(cut()).await?,
                     None => {
@@ -138,7 +138,9 @@ impl Resuming {
                             return Ok(Some(ExecUpdate::Delta(delta)));
                         }
                         Ok(Some(Ok(_))) => {}
-                        Ok(Some(Err(error))) if is_lost(&error) => self.lose(error).await?,
+                        Ok(Some(Err(error))) if self.retry.goes_on(&error) => {
+                            self.lose(error).await?
+                        }
                         Ok(Some(Err(error))) => return Err(error),
                         Ok(None) => self.lose(cut()).await?,
                         Err(_) => self.source = Source::Lost,

@@ -108,11 +108,13 @@ pub(crate) struct Retry {
     connected: Option<Instant>,
     /// Whether the last thing told was a loss.
     is_away: bool,
+    /// Whether credentials ran out since something new came.
+    ran_out: bool,
 }
 
 impl Retry {
     pub(crate) fn new(options: Arc<ReconnectOptions>) -> Self {
-        Self { options, attempt: 0, since: None, connected: None, is_away: false }
+        Self { options, attempt: 0, since: None, connected: None, is_away: false, ran_out: false }
     }
 
     /// Something new came.
@@ -121,6 +123,15 @@ impl Retry {
         self.attempt = 0;
         self.since = None;
         self.connected = None;
+        self.ran_out = false;
+    }
+
+    /// Whether a stream that ended with this error goes on: it is lost, or its
+    /// credentials ran out, which may have been renewed where they come from.
+    /// That is tried once until something new comes.
+    pub(crate) fn goes_on(&mut self, error: &SessionsError) -> bool {
+        let ran_out = error.condition() == Condition::Unauthenticated;
+        is_lost(error) || (ran_out && !std::mem::replace(&mut self.ran_out, true))
     }
 
     /// The server has answered. From here on there is a connection, until

@@ -46,6 +46,7 @@ mod link;
 mod listen;
 pub mod metadata;
 mod methods;
+mod open;
 mod operators;
 mod options;
 mod serve;
@@ -60,6 +61,7 @@ pub use harness::{GrpcConnector, GrpcHarness, HarnessExtensions, HarnessServer};
 pub use heartbeat::{HEARTBEAT_MAX, SILENT_INTERVALS_MAX};
 pub use link::{ConnectOptions, TOKEN_MAX, TokenSource};
 pub use listen::{Listener, ServeError};
+pub use open::WATCHES_MAX;
 pub use operators::{
     AdministrationServer, HarnessRegistryServer, REGISTRY_CALL_MAX, RemoteHarnessRegistry,
 };

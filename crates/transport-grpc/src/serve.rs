@@ -12,9 +12,11 @@ use tonic_health::ServingStatus;
 
 use crate::address::PeerAddress;
 use crate::channel::{CONNECTION_WINDOW, SERVER_STREAM_WINDOW};
+use crate::front::Front;
 use crate::harness::HarnessServer;
 use crate::incoming::connections;
 use crate::listen::{Listener, ServeError};
+use crate::open::Watches;
 use crate::operators::{AdministrationServer, HarnessRegistryServer};
 use crate::options::LinkOptions;
 use crate::sessions::{OperationsServer, SessionsServer};
@@ -30,8 +32,8 @@ pub struct ServeOptions {
     /// for; then their connections are cut. Default 10 s.
     pub drain_max: Duration,
     /// Who says whose a call is. With it, every call but those of the health
-    /// service and reflection must have credentials that hold: `authorization:
-    /// Bearer`, a client certificate, or both. Without it callers are anonymous,
+    /// service must have credentials that hold: `authorization: Bearer`, a
+    /// client certificate, or both. Without it callers are anonymous,
     /// and credentials that they send are taken and not looked at.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// The certificates to serve with; for TCP. They are loaded anew when
@@ -91,8 +93,9 @@ pub async fn serve_when(
     let sessions = SessionsServer::new(sessions, link());
     routes.add_service(sessions.authenticated_by(authenticator()).into_service());
     routes.add_service(operations.authenticated_by(authenticator()).into_service());
-    add_reflection(&mut routes, &[SESSIONS, OPERATIONS])?;
-    run(routes, &[SESSIONS, OPERATIONS], ready, listener, options, shutdown).await
+    let watches = Watches::new();
+    add_reflection(&mut routes, &[SESSIONS, OPERATIONS], &watches, &options)?;
+    run(routes, watches, &[SESSIONS, OPERATIONS], ready, listener, options, shutdown).await
 }
 
 /// Serves `registry` (as `agentsessions.v1.HarnessRegistry`), what of
@@ -118,14 +121,20 @@ pub async fn serve_operators(
     let administration = AdministrationServer::new(operations, options.link.clone());
     routes.add_service(registry.authenticated_by(authenticator()).into_service());
     routes.add_service(administration.authenticated_by(authenticator()).into_service());
-    add_reflection(&mut routes, &[REGISTRY, ADMINISTRATION])?;
+    let watches = Watches::new();
+    add_reflection(&mut routes, &[REGISTRY, ADMINISTRATION], &watches, &options)?;
     let ready = std::future::ready(());
-    run(routes, &[REGISTRY, ADMINISTRATION], ready, listener, options, shutdown).await
+    run(routes, watches, &[REGISTRY, ADMINISTRATION], ready, listener, options, shutdown).await
 }
 
 /// Reflection of `services`, health and itself: the set of descriptors has
 /// services that are not served here.
-fn add_reflection(routes: &mut RoutesBuilder, services: &[&str]) -> Result<(), ServeError> {
+fn add_reflection(
+    routes: &mut RoutesBuilder,
+    services: &[&str],
+    watches: &Watches,
+    options: &ServeOptions,
+) -> Result<(), ServeError> {
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
@@ -134,7 +143,9 @@ fn add_reflection(routes: &mut RoutesBuilder, services: &[&str]) -> Result<(), S
         .fold(builder, |builder, name| builder.with_service_name(*name))
         .build_v1()
         .map_err(|error| ServeError::Serve(error.into()))?;
-    routes.add_service(reflection);
+    let mut front = Front::new(options.link.clone());
+    front.authenticator.clone_from(&options.authenticator);
+    routes.add_service(front.before(watches.of(reflection)));
     Ok(())
 }
 
@@ -153,7 +164,8 @@ pub async fn serve_harness(
     let server = HarnessServer::new(harness, options.link.clone());
     routes.add_service(server.authenticated_by(options.authenticator.clone()).into_service());
     let ready = std::future::ready(());
-    run(routes, &[HARNESS], ready, listener, options, shutdown).await
+    let watches = Watches::new();
+    run(routes, watches, &[HARNESS], ready, listener, options, shutdown).await
 }
 
 const SESSIONS: &str = v1::sessions_server::SERVICE_NAME;
@@ -166,6 +178,7 @@ const REFLECTION: &str = tonic_reflection::pb::v1::server_reflection_server::SER
 
 async fn run(
     mut routes: RoutesBuilder,
+    watches: Watches,
     services: &'static [&'static str],
     ready: impl Future<Output = ()> + Send + 'static,
     listener: Listener,
@@ -186,10 +199,10 @@ async fn run(
     let is_ready = (&mut ready).now_or_never().is_some();
     let first = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
     report(first).await;
-    routes.add_service(health);
+    routes.add_service(watches.of(health));
 
     let Listener { socket, guard, .. } = listener;
-    let (stopping, cut) = (Signal::<()>::default(), Signal::<()>::default());
+    let (stopping, cut) = (watches.stopping(), Signal::<()>::default());
     let stopped = {
         let stopping = stopping.clone();
         async move {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use mainspring_authn::{
-    DOCUMENT_BYTES_MAX, JWKS_AGE_MAX, JWKS_KEYS_MAX, OidcAuthenticator, OidcConfig, REFETCH_EVERY,
+    DOCUMENT_BYTES_MAX, JWKS_AGE_MAX, JWKS_KEYS_MAX, JWKS_STALE_MAX, OidcAuthenticator, OidcConfig,
+    REFETCH_EVERY,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -148,6 +149,46 @@ async fn old_keys_serve_while_new_ones_are_got() {
     assert_refused(present(&authenticator, unknown).await, "unknown");
     assert_refused(present(&authenticator, token).await, "the key was taken back");
     assert_eq!(issuer.fetches(), 2);
+}
+
+/// An issuer that cannot be asked may have withdrawn them.
+#[tokio::test]
+async fn keys_that_were_not_got_again_for_a_day_are_not_used() {
+    let key = Key::ed();
+    let issuer = Issuer::start(&[key.jwk("k1")]).await;
+    let authenticator = authenticator(&issuer);
+    let token = key.token("k1", &claims(&json!({})));
+    present(&authenticator, token.clone()).await.unwrap();
+    issuer.answer_with(StatusCode::INTERNAL_SERVER_ERROR, &[], "");
+    pass(JWKS_STALE_MAX - A_WHILE).await;
+    present(&authenticator, token.clone()).await.unwrap();
+    pass(A_WHILE).await;
+    assert_unavailable(present(&authenticator, token.clone()).await);
+    issuer.publish(&[key.jwk("k1")]);
+    pass(REFETCH_EVERY).await;
+    present(&authenticator, token).await.unwrap();
+}
+
+/// What such a token means is the one key that fits it, and that may be new.
+#[tokio::test]
+async fn a_token_that_names_no_key_asks_for_a_rotated_one() {
+    let unnamed = |key: &Key| {
+        key.token_of(&json!({"alg": key.algorithm(), "typ": "JWT"}), &claims(&json!({})))
+    };
+    // A key of the same kind, whose signature differs; and one of another kind.
+    for (old, new) in [(Key::ed(), Key::ed()), (Key::ed(), Key::ec())] {
+        let issuer = Issuer::start(&[old.jwk("old")]).await;
+        let authenticator = authenticator(&issuer);
+        present(&authenticator, unnamed(&old)).await.unwrap();
+        issuer.publish(&[new.jwk("new")]);
+        assert_refused(present(&authenticator, unnamed(&new)).await, "asked a moment ago");
+        pass(REFETCH_EVERY).await;
+        present(&authenticator, unnamed(&new)).await.unwrap();
+        for _ in 0..10 {
+            assert_refused(present(&authenticator, unnamed(&old)).await, "withdrawn");
+        }
+        assert_eq!(issuer.fetches(), 2, "as rarely as for a key that is named");
+    }
 }
 
 #[tokio::test]

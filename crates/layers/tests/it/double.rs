@@ -70,6 +70,9 @@ pub(crate) struct State {
     pub(crate) execution: Option<ExecutionId>,
     /// Whether every connection is refused.
     pub(crate) dead: bool,
+    /// Items after which the credentials of the first connection run out; those
+    /// of the second last twice as long, and so on.
+    pub(crate) expires: Option<u64>,
     /// Whether a resume was taken.
     pub(crate) begun: bool,
     /// Calls of exec, resume and follow.
@@ -93,6 +96,7 @@ impl Double {
             names: Names::Known,
             execution: Some(ExecutionId::new(EXECUTION).unwrap()),
             dead: false,
+            expires: None,
             begun: false,
             calls: 0,
         })))
@@ -161,12 +165,23 @@ impl Double {
             if state.dead {
                 return Some(0);
             }
+            if let Some(items) = state.expires {
+                return Some(items * u64::from(state.calls));
+            }
             if state.cuts == 0 {
                 return None;
             }
             state.cuts -= 1;
             Some(state.random.below(12))
         })
+    }
+
+    /// How a connection ends before its time.
+    fn lost(&self) -> SessionsError {
+        match self.with(|state| state.expires) {
+            Some(_) => SessionsError::new(Condition::Unauthenticated, "it has run out"),
+            None => cut(),
+        }
     }
 
     /// Records after a position, as they come: each look at the stream may
@@ -194,7 +209,7 @@ impl Double {
     fn turn(&self, after: u64, first: bool) -> Result<ExecStream, SessionsError> {
         let budget = self.budget();
         if budget == Some(0) {
-            return Err(cut());
+            return Err(self.lost());
         }
         let records = self.updates(after).filter_map(async |update| match update {
             FollowUpdate::Record(record) => Some(Ok(ExecUpdate::Record(record))),
@@ -209,7 +224,7 @@ impl Double {
             shown.then(|| Ok(ExecUpdate::Session(Box::new(this.session()))))
         });
         let whole = begin.chain(records).chain(end.filter_map(async |end| end));
-        Ok(limited(Box::pin(whole), budget))
+        Ok(limited(Box::pin(whole), budget, self.lost()))
     }
 }
 
@@ -226,13 +241,18 @@ fn delta() -> Delta {
 fn limited<T: Send + 'static>(
     whole: BoxStream<'static, Result<T, SessionsError>>,
     budget: Option<u64>,
+    lost: SessionsError,
 ) -> BoxStream<'static, Result<T, SessionsError>> {
     match budget {
         None => whole,
-        Some(budget) => {
-            let items = usize::try_from(budget).unwrap();
-            Box::pin(whole.take(items).chain(stream::iter([Err(cut())])))
-        }
+        // One that ended before is not cut.
+        Some(budget) => Box::pin(stream::unfold(
+            (Some(whole), budget, lost),
+            async |(whole, left, lost)| match (whole?, left) {
+                (_, 0) => Some((Err(lost.clone()), (None, 0, lost))),
+                (mut whole, left) => Some((whole.next().await?, (Some(whole), left - 1, lost))),
+            },
+        )),
     }
 }
 
@@ -306,7 +326,7 @@ impl Sessions for Double {
     ) -> Result<BoxStream<'static, Result<FollowUpdate, SessionsError>>, SessionsError> {
         let budget = self.budget();
         if budget == Some(0) {
-            return Err(cut());
+            return Err(self.lost());
         }
         let after = request.after_seq.get();
         // A server that keeps no promise: it repeats a record, or leaves one out.
@@ -317,7 +337,7 @@ impl Sessions for Double {
         });
         let updates = self.updates(after).map(Ok);
         let live = stream::pending();
-        Ok(limited(Box::pin(updates.chain(live)), budget))
+        Ok(limited(Box::pin(updates.chain(live)), budget, self.lost()))
     }
 
     async fn replay(
@@ -328,7 +348,7 @@ impl Sessions for Double {
         let this = self.clone();
         let seqs = request.from_seq.unsigned_abs()..=request.to_seq.unsigned_abs();
         let records = stream::iter(seqs.map(move |seq| Ok(this.record(seq))));
-        Ok(limited(Box::pin(records), self.budget()))
+        Ok(limited(Box::pin(records), self.budget(), self.lost()))
     }
 
     async fn approve(&self, _: &Caller, _: ApproveRequest) -> Result<Approved, SessionsError> {

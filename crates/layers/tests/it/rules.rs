@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    Condition, ExecRequest, ExecUpdate, ExecutionId, FollowRequest, OnDisconnect, Seq,
-    Sessions as _,
+    Condition, ExecRequest, ExecUpdate, ExecutionId, FollowRequest, FollowUpdate, OnDisconnect,
+    Seq, Sessions as _,
 };
 use mainspring_layers::{Notice, RECONNECT_MAX, Reconnect, ReconnectOptions};
 use tokio::time::Instant;
@@ -83,6 +83,65 @@ async fn who_watches_is_told_of_each_attempt_and_of_the_return() {
     assert_eq!(lost, 3, "{told:?}");
     assert_eq!(told.first(), Some(&Notice::Reconnecting { attempt: 1 }));
     assert_eq!(told.last(), Some(&Notice::Reconnected));
+}
+
+/// Whoever renews a token does it where it is read, and tells nobody.
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_credentials_ran_out_is_connected_once_more() {
+    let double = Double::new(1, 0);
+    let reconnect = Reconnect::new(Arc::new(double.clone()), ReconnectOptions::default());
+    double.with(|state| state.expires = Some(4));
+    let mut stream = reconnect.follow(&caller(), follow()).await.unwrap();
+    let mut last = Seq::ZERO;
+    while last < Seq::new(43) {
+        if let FollowUpdate::Record(record) = stream.next().await.unwrap().unwrap() {
+            assert_eq!(record.seq, last.next());
+            last = record.seq;
+        }
+    }
+    assert!(double.with(|state| state.calls) > 2);
+
+    let double = Double::new(1, 0);
+    let reconnect = Reconnect::new(Arc::new(double.clone()), ReconnectOptions::default());
+    double.with(|state| state.expires = Some(8));
+    let request = ExecRequest { session: Some(uid()), ..ExecRequest::default() };
+    let mut stream = reconnect.exec(&caller(), request).await.unwrap();
+    while let Some(update) = stream.next().await {
+        update.unwrap();
+    }
+    assert_eq!(double.with(|state| state.turns.len()), 1);
+    assert!(double.with(|state| state.calls) > 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_stay_bad_end_a_stream_at_once() {
+    let double = Double::new(1, 0);
+    let reconnect = Reconnect::new(Arc::new(double.clone()), ReconnectOptions::default());
+    double.with(|state| state.expires = Some(4));
+    let mut stream = reconnect.follow(&caller(), follow()).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    double.with(|state| state.expires = Some(0));
+    let begun = Instant::now();
+    let error = loop {
+        if let Err(error) = stream.next().await.unwrap() {
+            break error;
+        }
+    };
+    assert_eq!(error.condition(), Condition::Unauthenticated);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(double.with(|state| state.calls), 2);
+
+    // A turn's stream that gives nothing new until it runs out again.
+    let double = Double::new(1, 0);
+    let reconnect = Reconnect::new(Arc::new(double.clone()), ReconnectOptions::default());
+    double.with(|state| (state.expires, state.driven) = (Some(1), false));
+    let request = ExecRequest { session: Some(uid()), ..ExecRequest::default() };
+    let mut stream = reconnect.exec(&caller(), request).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    double.with(|state| state.expires = Some(0));
+    let error = stream.next().await.unwrap().unwrap_err();
+    assert_eq!(error.condition(), Condition::Unauthenticated);
+    assert_eq!(double.with(|state| state.calls), 2);
 }
 
 #[tokio::test(start_paused = true)]

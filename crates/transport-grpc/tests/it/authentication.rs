@@ -149,6 +149,21 @@ async fn every_method_of_every_service_refuses_who_does_not_prove_who_they_are()
     assert_eq!(walked, 26);
 }
 
+/// What a server offers is told to those who may call it.
+#[tokio::test]
+async fn reflection_needs_credentials_where_the_sessions_do() {
+    let running = Running::sessions_with(Over::Tcp, Arc::new(Fake::default()), guarded()).await;
+    let channel = channel(&running.address).await;
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    for credentials in [&[][..], &[&b"Bearer bad"[..]]] {
+        let status = call(&channel, path, credentials).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated);
+    }
+    // An empty message asks for nothing, which reflection itself refuses.
+    let status = call(&channel, path, &[b"Bearer good-x"]).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+}
+
 #[tokio::test]
 async fn a_refused_caller_reaches_no_service() {
     let fake = Arc::new(Fake::default());

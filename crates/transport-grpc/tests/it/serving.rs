@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{ExecRequest, Sessions as _, Signal};
-use mainspring_transport_grpc::{LinkOptions, Listener, RemoteSessions, ServeError, ServeOptions};
+use mainspring_transport_grpc::{
+    LinkOptions, Listener, RemoteSessions, ServeError, ServeOptions, WATCHES_MAX,
+};
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -161,4 +163,46 @@ async fn health_says_not_serving_until_what_is_served_is_ready() {
     }
     drop((health, watched));
     serving.await.unwrap().unwrap();
+}
+
+/// Whoever watches the health of a server, or reads what it serves, is told of
+/// its end, and does not hold it up.
+#[tokio::test]
+async fn streams_of_health_and_reflection_end_with_the_server() {
+    let running = Running::sessions(Over::Tcp, Arc::new(Fake::default())).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", running.address)).unwrap();
+    let channel = endpoint.connect().await.unwrap();
+    let mut health = HealthClient::new(channel.clone());
+    let mut watched = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
+    let mut reflection = ServerReflectionClient::new(channel);
+    let nothing = futures_util::stream::pending::<ServerReflectionRequest>();
+    let answers = reflection.server_reflection_info(nothing).await.unwrap();
+    let mut answers = answers.into_inner();
+    // Their streams are still held when it ends.
+    running.stop().await.unwrap();
+    assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
+    assert!(watched.message().await.unwrap().is_none());
+    assert!(answers.message().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn streams_of_health_are_bounded_and_checks_are_not() {
+    let running = Running::sessions(Over::Tcp, Arc::new(Fake::default())).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", running.address)).unwrap();
+    let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+    let mut watched = Vec::new();
+    for _ in 0..WATCHES_MAX {
+        watched.push(health.watch(HealthCheckRequest::default()).await.unwrap().into_inner());
+    }
+    let refused = health.watch(HealthCheckRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(refused.message().contains("WATCHES_MAX"), "{refused}");
+    let checked = health.check(HealthCheckRequest::default()).await.unwrap();
+    assert_eq!(checked.into_inner().status, 1);
+    drop(watched);
+    // The server learns of that soon.
+    while health.watch(HealthCheckRequest::default()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
 }
