@@ -128,10 +128,11 @@ impl Feed {
     pub(crate) fn finish(&self, result: Ended) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         *done = Some((self.last(), result.clone()));
+        // First: who leaves because it was told must not count as lost.
+        self.over.set(());
         let _ = self.updates.send(Update::Done(self.last(), result));
         drop(done);
         self.begun.set(());
-        self.over.set(());
     }
 
     /// A stream of the turn. `None` when everybody has left it before it began:
@@ -317,5 +318,41 @@ impl Watcher {
                 self.finishing = Some(Err(log_failed(error).on(&self.session)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+
+    /// Looks at the feed at the very moment at which a watcher is woken.
+    struct Looks {
+        over: Signal<()>,
+        woken: AtomicBool,
+        was_over: AtomicBool,
+    }
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.was_over.store(self.over.get().is_some(), Ordering::SeqCst);
+            self.woken.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_turn_is_over_before_a_watcher_is_told() {
+        let feed = Feed::new(Seq::ZERO);
+        let (mut updates, _) = feed.join();
+        let (woken, was_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let looks = Arc::new(Looks { over: feed.over(), woken, was_over });
+        let waker = Waker::from(Arc::clone(&looks));
+        let mut told = Box::pin(updates.recv());
+        assert!(told.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        feed.finish(Ok(None));
+        assert!(looks.woken.load(Ordering::SeqCst));
+        assert!(looks.was_over.load(Ordering::SeqCst));
     }
 }
