@@ -4,16 +4,16 @@
 use async_trait::async_trait;
 use mainspring_api::{
     Action, AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, Condition,
-    CreateRequest, DescribeReport, ExecRequest, ExecStream, FollowRequest, FollowUpdate,
-    ForkRequest, ListPage, ListRequest, LogRecord, Origin, ReplayRequest, ResolveRequest,
-    ResumeRequest, Session, SessionUid, Sessions, SessionsError,
+    CreateRequest, DeletionState, DescribeReport, ExecRequest, ExecStream, FollowRequest,
+    FollowUpdate, ForkRequest, ListPage, ListRequest, LogRecord, Origin, ReplayRequest,
+    ResolveRequest, ResumeRequest, Session, SessionUid, Sessions, SessionsError,
 };
 use mainspring_controller::settle;
 use mainspring_eventlog::{Level, ListQuery, LogError, NewSession, SessionRow};
 
 use crate::operations::page_size;
 use crate::repeat::{check_key, keyed_uid};
-use crate::service::{Inner, Service, log_failed, placement_failed};
+use crate::service::{Inner, Service, deleted, log_failed, placement_failed};
 
 impl Inner {
     pub(crate) async fn create(
@@ -80,7 +80,8 @@ impl Inner {
         session: &NewSession,
     ) -> Result<Option<SessionRow>, SessionsError> {
         match self.options.log.get(&session.uid, Level::Committed).await {
-            Ok(row) if row.session == *session => Ok(Some(row)),
+            Ok(row) if row.view.deletion == DeletionState::Pending => Err(deleted(&session.uid)),
+            Ok(row) if is_same(&row.session, session) => Ok(Some(row)),
             Ok(_) => {
                 let message = "the idempotency key was used for another request";
                 Err(SessionsError::new(Condition::AlreadyExists, message).on(&session.uid))
@@ -89,6 +90,13 @@ impl Inner {
             Err(error) => Err(log_failed(error).on(&session.uid)),
         }
     }
+}
+
+/// Whether a session was created so. One that nobody owned may have been given
+/// to somebody since; an owner of its own stays what it was.
+fn is_same(there: &NewSession, asked: &NewSession) -> bool {
+    let owner = if asked.owner.is_none() { &there.owner } else { &asked.owner };
+    *there == NewSession { owner: owner.clone(), ..asked.clone() }
 }
 
 #[async_trait]

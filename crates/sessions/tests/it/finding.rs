@@ -287,3 +287,21 @@ async fn b7_sessions_of_a_dead_host_are_listed_as_interrupted() {
         assert_eq!(report.standing, Standing::Interrupted);
     }
 }
+
+/// A session that was given to somebody is still the one that its key made.
+#[tokio::test(start_paused = true)]
+async fn a_key_still_answers_when_its_session_was_adopted() {
+    let service = World::new().service();
+    let request = |name: &str| CreateRequest {
+        name: name.to_owned(),
+        idempotency_key: Some("key-1".to_owned()),
+        ..CreateRequest::default()
+    };
+    let session = service.create(&caller(), request("one")).await.unwrap().uid;
+    let adopt = AdoptRequest { session: session.clone(), owner: owner("a") };
+    service.adopt(&caller(), adopt).await.unwrap();
+    let again = service.create(&caller(), request("one")).await.unwrap();
+    assert_eq!((again.uid, again.owner), (session, Some(owner("a"))));
+    let other = service.create(&caller(), request("two")).await.unwrap_err();
+    assert_eq!(other.condition(), Condition::AlreadyExists);
+}
