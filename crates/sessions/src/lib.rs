@@ -32,6 +32,7 @@ mod expiry;
 mod feed;
 mod follow;
 mod fork;
+mod import;
 mod live;
 mod operations;
 mod reclaim;

@@ -76,7 +76,7 @@ pub(crate) fn keyed_uid(caller: Option<&CallerIdentity>, key: &str) -> SessionUi
 }
 
 /// Of all parts, whatever they hold.
-fn digest(parts: &[&str]) -> [u8; 32] {
+pub(crate) fn digest(parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
