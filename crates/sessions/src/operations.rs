@@ -46,16 +46,19 @@ impl Service {
 #[async_trait]
 impl Operations for Service {
     async fn find(&self, caller: &Caller, request: FindRequest) -> Result<ListPage, SessionsError> {
-        self.inner.allow(caller, Action::List).await?;
         let query = ListQuery {
-            owner: self.inner.owner_to_find(caller, request.owner)?,
             project: self.inner.project(&request.project).to_owned(),
             states: request.states,
             harness: request.harness,
             labels: request.labels,
             page_size: page_size(request.page_size),
+            owner: request.owner,
             after: None,
         };
+        query.check().map_err(log_failed)?;
+        self.inner.allow(caller, Action::List).await?;
+        let owner = self.inner.owner_to_find(caller, query.owner.clone())?;
+        let query = ListQuery { owner, ..query };
         self.list_page(query, &request.page_token).await
     }
 

@@ -28,19 +28,19 @@ impl Inner {
                 keyed_uid(caller.identity.as_ref(), key)
             }
         };
+        let is_keyed = request.idempotency_key.is_some();
+        let session = self.new_session(caller, request, uid)?;
         self.allow(caller, Action::Create).await?;
-        self.create_as(caller, request, uid).await
+        self.create_as(session, is_keyed).await
     }
 
-    /// Creates a session that the caller may create. With a key, the same again
-    /// answers with the session as it is by now.
-    pub(crate) async fn create_as(
+    /// What a call asks to be created; refuses what exceeds its bound.
+    pub(crate) fn new_session(
         &self,
         caller: &Caller,
         request: CreateRequest,
         uid: SessionUid,
-    ) -> Result<SessionRow, SessionsError> {
-        let is_keyed = request.idempotency_key.is_some();
+    ) -> Result<NewSession, SessionsError> {
         let session = NewSession {
             uid,
             project: self.project(&request.project).to_owned(),
@@ -53,6 +53,17 @@ impl Inner {
             identity: request.identity.filter(|identity| !identity.is_empty()),
             owner: self.owner_for(caller),
         };
+        session.check().map_err(log_failed)?;
+        Ok(session)
+    }
+
+    /// Creates a session that the caller may create. With a key, the same again
+    /// answers with the session as it is by now.
+    pub(crate) async fn create_as(
+        &self,
+        session: NewSession,
+        is_keyed: bool,
+    ) -> Result<SessionRow, SessionsError> {
         if is_keyed && let Some(row) = self.created_before(&session).await? {
             return Ok(row);
         }
@@ -116,13 +127,14 @@ impl Sessions for Service {
     }
 
     async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage, SessionsError> {
-        self.inner.allow(caller, Action::List).await?;
         let query = ListQuery {
-            owner: self.inner.restricted_to(caller)?,
             project: self.inner.project(&request.project).to_owned(),
             page_size: page_size(request.page_size),
             ..ListQuery::default()
         };
+        query.check().map_err(log_failed)?;
+        self.inner.allow(caller, Action::List).await?;
+        let query = ListQuery { owner: self.inner.restricted_to(caller)?, ..query };
         self.list_page(query, &request.page_token).await
     }
 
