@@ -102,6 +102,18 @@ impl Inner {
         self.ask(caller, identity, Action::Exec, Some(session), Some(&owner)).await
     }
 
+    /// Asks whether the caller may bring a session, which will be its own, with
+    /// decisions that a resume acts on.
+    pub(crate) async fn allow_decisions(
+        &self,
+        caller: &Caller,
+        session: &SessionUid,
+    ) -> Result<(), SessionsError> {
+        let identity = known(caller)?;
+        let owner = owner_of(identity);
+        self.ask(caller, identity, Action::Approve, Some(session), Some(&owner)).await
+    }
+
     /// Whose sessions the caller's lists are restricted to; `None` without an
     /// authoriser.
     pub(crate) fn restricted_to(&self, caller: &Caller) -> Result<Option<Owner>, SessionsError> {

@@ -4,7 +4,7 @@ use mainspring_api::{
     Action, AdoptRequest, AppendId, Caller, Condition, Session, SessionUid, SessionsError,
 };
 use mainspring_controller::settle;
-use mainspring_eventlog::{LogError, RowPatch, SessionRow};
+use mainspring_eventlog::{LogError, NewSession, RowPatch, SessionRow};
 
 use crate::service::{Inner, invalid, log_failed};
 
@@ -21,6 +21,11 @@ impl Inner {
         if owner.issuer.is_empty() || owner.subject.is_empty() {
             return Err(invalid("an owner has an issuer and a subject").on(&session));
         }
+        let owned = NewSession {
+            owner: Some(owner.clone()),
+            ..NewSession::bare(session.clone(), &self.options.project)
+        };
+        owned.check().map_err(|error| log_failed(error).on(&session))?;
         let mut row = self.find_active_for(caller, &[Action::Adopt], &session).await?;
         for _ in 0..TRIES_MAX {
             match &row.session.owner {

@@ -151,19 +151,15 @@ impl Inner {
             Some(key) => keyed_uid(caller.identity.as_ref(), key),
             None => SessionUid::random(&*self.options.entropy),
         };
+        let create = CreateRequest { harness: request.harness.clone(), ..Default::default() };
+        let session = self.new_session(caller, create, uid)?;
         self.allow(caller, Action::Create).await?;
-        self.allow_first_turn(caller, &uid).await?;
+        self.allow_first_turn(caller, &session.uid).await?;
         if key.is_none() {
             self.admit_turn()?;
             self.deadline(request.deadline_unix)?;
         }
-        let create = CreateRequest { harness: request.harness.clone(), ..CreateRequest::default() };
-        let session = self.new_session(caller, create, uid);
-        let row = self.create_as(session, key.is_some()).await?;
-        if row.view.deletion == mainspring_api::DeletionState::Pending {
-            return Err(crate::service::deleted(&row.session.uid));
-        }
-        Ok(row)
+        self.create_as(session, key.is_some()).await
     }
 
     /// The placer of a session's turn: the override, else the session's own.

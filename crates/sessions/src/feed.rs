@@ -16,7 +16,7 @@ use mainspring_api::{
     Signal,
 };
 use mainspring_controller::Observer;
-use mainspring_eventlog::{EventLog, Level, ReadLimit, StoredRecord};
+use mainspring_eventlog::{EventLog, Level, ReadLimit, StoredRecord, canonical};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -25,12 +25,18 @@ use crate::service::log_failed;
 /// Updates that a watcher may lag behind before it reads from the log.
 pub(crate) const FEED_MAX: usize = 512;
 
+/// Canonical bytes of an event that is sent whole; of a larger one only its
+/// position is, and who watches reads it from the log.
+const SENT_BYTES_MAX: usize = 64 << 10;
+
 /// How a turn ended: a session to show last, or why it failed.
 type Ended = Result<Option<Box<Session>>, SessionsError>;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Update {
     Record(Arc<LogRecord>),
+    /// A record of this position, too large to be kept for who is slow.
+    Recorded(Seq),
     /// A delta, and the position that it follows.
     Delta(Delta, Seq),
     /// The turn is over at this position.
@@ -128,10 +134,11 @@ impl Feed {
     pub(crate) fn finish(&self, result: Ended) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         *done = Some((self.last(), result.clone()));
+        // First: who leaves because it was told must not count as lost.
+        self.over.set(());
         let _ = self.updates.send(Update::Done(self.last(), result));
         drop(done);
         self.begun.set(());
-        self.over.set(());
     }
 
     /// A stream of the turn. `None` when everybody has left it before it began:
@@ -175,7 +182,11 @@ impl Observer for Feed {
         let mut has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
         *has_deltas = false;
         self.last.store(record.seq.get(), Ordering::Release);
-        let _ = self.updates.send(Update::Record(Arc::new(record.clone())));
+        let bytes = canonical::event_bytes(&record.event).map(|bytes| bytes.len());
+        let _ = self.updates.send(match bytes {
+            Ok(0..=SENT_BYTES_MAX) => Update::Record(Arc::new(record.clone())),
+            _ => Update::Recorded(record.seq),
+        });
         self.begun.set(());
     }
 
@@ -267,7 +278,7 @@ impl Watcher {
 
     async fn receive(&mut self) {
         let update = self.updates.recv().await;
-        if matches!(update, Ok(Update::Record(_))) {
+        if matches!(update, Ok(Update::Record(_) | Update::Recorded(_))) {
             self.lagged = false;
         }
         match update {
@@ -277,6 +288,7 @@ impl Watcher {
                 self.ready.push_back(Ok(ExecUpdate::Record(Box::new((*record).clone()))));
             }
             Ok(Update::Record(record)) => self.behind = Some(record.seq),
+            Ok(Update::Recorded(seq)) => self.behind = Some(seq),
             Ok(Update::Delta(..)) if self.lagged => {}
             Ok(Update::Delta(delta, _)) => self.ready.push_back(Ok(ExecUpdate::Delta(delta))),
             Ok(Update::Done(head, result)) => {
@@ -317,5 +329,64 @@ impl Watcher {
                 self.finishing = Some(Err(log_failed(error).on(&self.session)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Wake, Waker};
+
+    use mainspring_api::{Event, EventBody, Fence, Hash, Message, Notes};
+
+    use super::*;
+
+    /// What waits for a slow watcher is small, whatever was recorded.
+    #[tokio::test]
+    async fn a_large_record_is_sent_by_its_position() {
+        let feed = Feed::new(Seq::ZERO);
+        let (mut updates, _) = feed.join();
+        for (seq, bytes) in [(1, 10), (2, SENT_BYTES_MAX)] {
+            let message = Message::user("x".repeat(bytes));
+            feed.on_record(&LogRecord {
+                seq: Seq::new(seq),
+                prev_hash: None,
+                hash: Hash::from_hex(&"0".repeat(64)).unwrap(),
+                fence: Fence::NONE,
+                event: Event::of(EventBody::Input(Some(message))),
+                notes: Notes::new(),
+            });
+        }
+        assert!(matches!(updates.recv().await, Ok(Update::Record(_))));
+        let large = updates.recv().await;
+        assert!(matches!(large, Ok(Update::Recorded(seq)) if seq == Seq::new(2)), "{large:?}");
+    }
+
+    /// Looks at the feed at the very moment at which a watcher is woken.
+    struct Looks {
+        over: Signal<()>,
+        woken: AtomicBool,
+        was_over: AtomicBool,
+    }
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.was_over.store(self.over.get().is_some(), Ordering::SeqCst);
+            self.woken.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_turn_is_over_before_a_watcher_is_told() {
+        let feed = Feed::new(Seq::ZERO);
+        let (mut updates, _) = feed.join();
+        let (woken, was_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let looks = Arc::new(Looks { over: feed.over(), woken, was_over });
+        let waker = Waker::from(Arc::clone(&looks));
+        let mut told = Box::pin(updates.recv());
+        assert!(told.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        feed.finish(Ok(None));
+        assert!(looks.woken.load(Ordering::SeqCst));
+        assert!(looks.was_over.load(Ordering::SeqCst));
     }
 }

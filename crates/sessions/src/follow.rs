@@ -321,7 +321,7 @@ impl Follower {
                 self.held = Some((delta, after));
             }
             // The log has them all; what was missed of the outputs before is in them.
-            Ok(Update::Record(_)) => {}
+            Ok(Update::Record(_) | Update::Recorded(_)) => {}
             Ok(Update::Done(..)) | Err(RecvError::Closed) => self.deltas = None,
             Err(RecvError::Lagged(_)) => {
                 self.lagged = true;

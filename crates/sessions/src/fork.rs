@@ -9,8 +9,7 @@ use mainspring_controller::ControllerError;
 use mainspring_eventlog::{NewSession, SessionRow};
 use mainspring_placement::Call;
 
-use crate::bounds::{check_labels, check_name};
-use crate::service::{Inner, invalid, placement_failed};
+use crate::service::{Inner, invalid, log_failed, placement_failed};
 
 /// Children of one call.
 const CHILDREN_MAX: i32 = 128;
@@ -37,11 +36,15 @@ impl Inner {
         if !request.child_names.is_empty() && request.child_names.len() != count {
             return Err(invalid("child_names must be empty or name every child"));
         }
-        for name in &request.child_names {
-            check_name("child_names", name)?;
-        }
-        check_labels(&request.labels)?;
         let parent = &request.session;
+        // What the request itself says is looked at before the session is.
+        let mut child = NewSession::bare(parent.clone(), &self.options.project);
+        child.labels.clone_from(&request.labels);
+        child.check().map_err(log_failed)?;
+        for name in &request.child_names {
+            child.name.clone_from(name);
+            child.check().map_err(log_failed)?;
+        }
         let row = self.find_active_for(caller, &[Action::Fork], parent).await?;
         self.admit_turn()?;
         let at = match Seq::from_i64(request.at_seq) {
@@ -61,6 +64,8 @@ impl Inner {
             .await
             .map_err(|error| placement_failed(error).on(parent))?;
         let children = self.children(caller, &row, &request, count)?;
+        let checked = children.iter().try_for_each(NewSession::check);
+        checked.map_err(|error| log_failed(error).on(parent))?;
         let entropy = &*self.options.entropy;
         let forked = mainspring_controller::fork(&journal, at, children, entropy).await;
         let rows = forked

@@ -1,22 +1,19 @@
-//! Finding, verifying, exporting and importing, over the service's own log.
+//! Finding, verifying and exporting, over the service's own log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    Action, AdoptRequest, AppendId, BoxStream, Bytes, Caller, Classify as _, Condition, ErrorKind,
-    ExportRequest, FindRequest, Head, ImportRequest, ListPage, Operations, Owner, Session,
-    SessionUid, SessionsError, VerifyProgress, VerifyReport, VerifyRequest,
+    Action, AdoptRequest, BoxStream, Bytes, Caller, Condition, ExportRequest, FindRequest, Head,
+    ImportRequest, ListPage, Operations, Owner, Session, SessionUid, SessionsError, VerifyProgress,
+    VerifyReport, VerifyRequest,
 };
-use mainspring_eventlog::export::{Line, check_line, head_line, no_lines, parse_line, record_line};
+use mainspring_eventlog::export::{head_line, record_line};
 use mainspring_eventlog::{
-    ChainVerifier, ImportRecord, ImportRow, Level, ListQuery, LogError, NewSession, SessionRow,
-    Verified, page_token,
+    ChainVerifier, Level, ListQuery, LogError, SessionRow, Verified, page_token,
 };
 
-use crate::bounds::check_session;
-use crate::repeat::import_id;
 use crate::replay::Pages;
 use crate::service::{Inner, Service, deleted, invalid, log_failed};
 
@@ -49,16 +46,19 @@ impl Service {
 #[async_trait]
 impl Operations for Service {
     async fn find(&self, caller: &Caller, request: FindRequest) -> Result<ListPage, SessionsError> {
-        self.inner.allow(caller, Action::List).await?;
         let query = ListQuery {
-            owner: self.inner.owner_to_find(caller, request.owner)?,
             project: self.inner.project(&request.project).to_owned(),
             states: request.states,
             harness: request.harness,
             labels: request.labels,
             page_size: page_size(request.page_size),
+            owner: request.owner,
             after: None,
         };
+        query.check().map_err(log_failed)?;
+        self.inner.allow(caller, Action::List).await?;
+        let owner = self.inner.owner_to_find(caller, query.owner.clone())?;
+        let query = ListQuery { owner, ..query };
         self.list_page(query, &request.page_token).await
     }
 
@@ -105,35 +105,7 @@ impl Operations for Service {
         request: ImportRequest,
         lines: BoxStream<'static, Result<Bytes, SessionsError>>,
     ) -> Result<Session, SessionsError> {
-        let overrides =
-            request.session.is_some() || !request.harness.is_empty() || !request.name.is_empty();
-        let entropy = &*self.inner.options.entropy;
-        let id = match request.id {
-            Some(asked) => import_id(caller.identity.as_ref(), asked),
-            None => AppendId::random(entropy),
-        };
-        let row = self.import_row(caller, request);
-        check_session(&row.session)?;
-        self.inner.allow(caller, Action::Create).await?;
-        let owner = self.inner.restricted_to(caller)?;
-        let project = self.inner.options.project.clone();
-        let lines = Lines { lines, number: 0, project, owner, overrides, found: Found::Nothing };
-        let failed: Arc<Mutex<Option<SessionsError>>> = Arc::default();
-        let records = lines.records(Arc::clone(&failed));
-        match self.log().import(id, row, records).await {
-            Ok(row) => {
-                // Its request may expire, as if it had been made here.
-                self.inner.watch_request(&row, None).await;
-                Ok(self.inner.shown(row))
-            }
-            Err(error) => {
-                let own = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-                match own {
-                    Some(own) => Err(own),
-                    None => Err(self.inner.not_imported(caller, error).await),
-                }
-            }
-        }
+        self.import_lines(caller, request, lines).await
     }
 
     async fn adopt(
@@ -146,18 +118,6 @@ impl Operations for Service {
 }
 
 impl Inner {
-    /// Why a journal was not imported. That its uid is taken is told only to
-    /// those who may see by whom.
-    async fn not_imported(&self, caller: &Caller, error: LogError) -> SessionsError {
-        if let LogError::AlreadyExists(uid) = &error
-            && let Err(hidden) = self.find_for(caller, &[Action::Read], uid).await
-            && hidden.kind() == ErrorKind::Denied
-        {
-            return hidden;
-        }
-        log_failed(error)
-    }
-
     /// Whose sessions a caller finds: their own, where an authoriser is set.
     fn owner_to_find(
         &self,
@@ -194,17 +154,6 @@ impl Service {
             Some(record) if record.head() == at => Ok(()),
             _ => Err(conflict()),
         }
-    }
-
-    /// The row of a journal that names none.
-    fn import_row(&self, caller: &Caller, request: ImportRequest) -> ImportRow {
-        let entropy = &*self.inner.options.entropy;
-        let uid = request.session.unwrap_or_else(|| SessionUid::random(entropy));
-        let mut session = NewSession::bare(uid, self.inner.project(&request.project));
-        session.name = request.name;
-        session.harness = request.harness;
-        session.owner = self.inner.owner_for(caller);
-        ImportRow { session, create_time: None, parent: None }
     }
 }
 
@@ -252,94 +201,6 @@ impl Export {
                 Some((Err(error.on(&row.session.uid)), self))
             }
             None => Some((Ok(head_line(&row)), self)),
-        }
-    }
-}
-
-/// Lines of a journal as they come.
-struct Lines {
-    lines: BoxStream<'static, Result<Bytes, SessionsError>>,
-    number: u64,
-    project: String,
-    /// Whose the session will be, whatever the file says; `None` believes it.
-    owner: Option<Owner>,
-    /// Whether the caller says what the file should not have to be told.
-    overrides: bool,
-    found: Found,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Records,
-    Head,
-}
-
-impl Lines {
-    /// The records of the lines. An error of the lines themselves is kept in
-    /// `failed`, since the log can only carry its own.
-    fn records(
-        self,
-        failed: Arc<Mutex<Option<SessionsError>>>,
-    ) -> BoxStream<'static, Result<ImportRecord, LogError>> {
-        Box::pin(stream::unfold((self, failed), |(mut lines, failed)| async move {
-            let item = lines.next(&failed).await?;
-            Some((item, (lines, failed)))
-        }))
-    }
-
-    async fn next(
-        &mut self,
-        failed: &Mutex<Option<SessionsError>>,
-    ) -> Option<Result<ImportRecord, LogError>> {
-        loop {
-            let line = match self.lines.next().await {
-                Some(Ok(line)) => line,
-                None if self.found == Found::Nothing => {
-                    self.found = Found::Head;
-                    return Some(Err(no_lines()));
-                }
-                None => return None,
-                Some(Err(error)) => {
-                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    return Some(Err(LogError::Invalid("the lines failed")));
-                }
-            };
-            self.number += 1;
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let parsed = check_line(&line).and_then(|()| parse_line(self.number, &line));
-            return Some(parsed.and_then(|line| self.record(line)));
-        }
-    }
-
-    fn record(&mut self, line: Line) -> Result<ImportRecord, LogError> {
-        let bad = |why: &str| LogError::BadLine { line: self.number, why: why.to_owned() };
-        if self.found == Found::Head {
-            return Err(bad("it follows the head line"));
-        }
-        match line {
-            Line::Record(record) => {
-                self.found = Found::Records;
-                Ok(ImportRecord::Record(record))
-            }
-            Line::Head(_, Some(_)) if self.overrides => {
-                Err(bad("the journal names its own session, harness and name; give none of them"))
-            }
-            Line::Head(head, mut row) => {
-                self.found = Found::Head;
-                if let (Some(row), Some(owner)) = (&mut row, &self.owner) {
-                    row.session.owner = Some(owner.clone());
-                }
-                if let Some(row) = row.as_mut().filter(|row| row.session.project.is_empty()) {
-                    row.session.project.clone_from(&self.project);
-                }
-                if let Some(row) = &row {
-                    check_session(&row.session).map_err(|error| bad(&error.to_string()))?;
-                }
-                Ok(ImportRecord::Head(head, row))
-            }
         }
     }
 }

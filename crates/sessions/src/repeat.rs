@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    Action, AppendId, Caller, CallerIdentity, CancelReason, CancelRequest, Condition, EndState,
-    EventBody, ExecRequest, ExecStream, ExecUpdate, ExecutionId, Outcome, RequestId, SessionUid,
+    Action, Caller, CallerIdentity, CancelReason, CancelRequest, Condition, EndState, EventBody,
+    ExecRequest, ExecStream, ExecUpdate, ExecutionId, Outcome, RequestId, SessionUid,
     SessionsError, Signal,
 };
 use mainspring_controller::{Turn, TurnDigest, TurnStop, recorded_turn};
@@ -75,16 +75,8 @@ pub(crate) fn keyed_uid(caller: Option<&CallerIdentity>, key: &str) -> SessionUi
     SessionUid::new(&format!("sess-{text}")).expect("hex fits a uid")
 }
 
-/// The name under which the store keeps an import of this caller's: nobody
-/// meets by its id what somebody else has staged or published.
-pub(crate) fn import_id(caller: Option<&CallerIdentity>, asked: AppendId) -> AppendId {
-    let Some(CallerIdentity { issuer, subject }) = caller else { return asked };
-    let hash = digest(&["import", issuer, subject, &asked.to_string()]);
-    AppendId::new(hash[..16].try_into().expect("it is a part of 32 bytes"))
-}
-
 /// Of all parts, whatever they hold.
-fn digest(parts: &[&str]) -> [u8; 32] {
+pub(crate) fn digest(parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());

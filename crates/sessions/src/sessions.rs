@@ -4,17 +4,16 @@
 use async_trait::async_trait;
 use mainspring_api::{
     Action, AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, Condition,
-    CreateRequest, DescribeReport, ExecRequest, ExecStream, FollowRequest, FollowUpdate,
-    ForkRequest, ListPage, ListRequest, LogRecord, Origin, ReplayRequest, ResolveRequest,
-    ResumeRequest, Session, SessionUid, Sessions, SessionsError,
+    CreateRequest, DeletionState, DescribeReport, ExecRequest, ExecStream, FollowRequest,
+    FollowUpdate, ForkRequest, ListPage, ListRequest, LogRecord, Origin, ReplayRequest,
+    ResolveRequest, ResumeRequest, Session, SessionUid, Sessions, SessionsError,
 };
 use mainspring_controller::settle;
 use mainspring_eventlog::{Level, ListQuery, LogError, NewSession, SessionRow};
 
-use crate::bounds::check_session;
 use crate::operations::page_size;
 use crate::repeat::{check_key, keyed_uid};
-use crate::service::{Inner, Service, log_failed, placement_failed};
+use crate::service::{Inner, Service, deleted, log_failed, placement_failed};
 
 impl Inner {
     pub(crate) async fn create(
@@ -22,7 +21,6 @@ impl Inner {
         caller: &Caller,
         request: CreateRequest,
     ) -> Result<SessionRow, SessionsError> {
-        let is_keyed = request.idempotency_key.is_some();
         let uid = match &request.idempotency_key {
             None => SessionUid::random(&*self.options.entropy),
             Some(key) => {
@@ -30,20 +28,20 @@ impl Inner {
                 keyed_uid(caller.identity.as_ref(), key)
             }
         };
-        let session = self.new_session(caller, request, uid);
-        check_session(&session)?;
+        let is_keyed = request.idempotency_key.is_some();
+        let session = self.new_session(caller, request, uid)?;
         self.allow(caller, Action::Create).await?;
         self.create_as(session, is_keyed).await
     }
 
-    /// What a request asks to create.
+    /// What a call asks to be created; refuses what exceeds its bound.
     pub(crate) fn new_session(
         &self,
         caller: &Caller,
         request: CreateRequest,
         uid: SessionUid,
-    ) -> NewSession {
-        NewSession {
+    ) -> Result<NewSession, SessionsError> {
+        let session = NewSession {
             uid,
             project: self.project(&request.project).to_owned(),
             name: request.name,
@@ -54,7 +52,9 @@ impl Inner {
             origin: request.origin.filter(|origin| *origin != Origin::default()),
             identity: request.identity.filter(|identity| !identity.is_empty()),
             owner: self.owner_for(caller),
-        }
+        };
+        session.check().map_err(log_failed)?;
+        Ok(session)
     }
 
     /// Creates a session that the caller may create. With a key, the same again
@@ -91,7 +91,8 @@ impl Inner {
         session: &NewSession,
     ) -> Result<Option<SessionRow>, SessionsError> {
         match self.options.log.get(&session.uid, Level::Committed).await {
-            Ok(row) if row.session == *session => Ok(Some(row)),
+            Ok(row) if row.view.deletion == DeletionState::Pending => Err(deleted(&session.uid)),
+            Ok(row) if is_same(&row.session, session) => Ok(Some(row)),
             Ok(_) => {
                 let message = "the idempotency key was used for another request";
                 Err(SessionsError::new(Condition::AlreadyExists, message).on(&session.uid))
@@ -100,6 +101,13 @@ impl Inner {
             Err(error) => Err(log_failed(error).on(&session.uid)),
         }
     }
+}
+
+/// Whether a session was created so. One that nobody owned may have been given
+/// to somebody since; an owner of its own stays what it was.
+fn is_same(there: &NewSession, asked: &NewSession) -> bool {
+    let owner = if asked.owner.is_none() { &there.owner } else { &asked.owner };
+    *there == NewSession { owner: owner.clone(), ..asked.clone() }
 }
 
 #[async_trait]
@@ -119,13 +127,14 @@ impl Sessions for Service {
     }
 
     async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage, SessionsError> {
-        self.inner.allow(caller, Action::List).await?;
         let query = ListQuery {
-            owner: self.inner.restricted_to(caller)?,
             project: self.inner.project(&request.project).to_owned(),
             page_size: page_size(request.page_size),
             ..ListQuery::default()
         };
+        query.check().map_err(log_failed)?;
+        self.inner.allow(caller, Action::List).await?;
+        let query = ListQuery { owner: self.inner.restricted_to(caller)?, ..query };
         self.list_page(query, &request.page_token).await
     }
 

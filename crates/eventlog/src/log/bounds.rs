@@ -41,7 +41,7 @@ impl NewSession {
     ///
     /// # Errors
     /// `TooLarge`, naming the field and its bound; `Invalid` for a project that
-    /// is empty or holds a zero byte.
+    /// is empty.
     pub fn check(&self) -> Result<(), LogError> {
         if self.project.is_empty() {
             return Err(LogError::Invalid("a session has no project"));
@@ -78,9 +78,6 @@ impl ListQuery {
 }
 
 fn project(project: &str) -> Result<(), LogError> {
-    if project.contains('\0') {
-        return Err(LogError::Invalid("a project holds a zero byte"));
-    }
     at_most("project", project.len(), PROJECT_BYTES_MAX)
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
-    Classify as _, Condition, DeletionState, ExecState, ExecutionId, ExportRequest, FollowRequest,
-    ForkRequest, Operations as _, Outcome, ReplayRequest, Resolution, ResolveRequest, Session,
-    SessionUid, Sessions as _, SessionsError, VerifyRequest,
+    Classify as _, Condition, CreateRequest, DeletionState, ExecState, ExecutionId, ExportRequest,
+    FollowRequest, ForkRequest, Operations as _, Outcome, ReplayRequest, Resolution,
+    ResolveRequest, Session, SessionUid, Sessions as _, SessionsError, VerifyRequest,
 };
 use mainspring_eventlog::{
     EventLog, KvOptions, KvStore, Level, LogError, Mark, MemoryEngine, Purge,
@@ -343,4 +343,25 @@ async fn a_store_that_cannot_purge_refuses_a_retention_by_name() {
         assert_eq!(refused.condition(), Condition::Unimplemented);
         assert!(refused.to_string().contains("purge"), "{refused}");
     }
+}
+
+/// A key whose session was deleted answers so, before and after it is purged.
+#[tokio::test(start_paused = true)]
+async fn a_key_of_a_deleted_session_says_so() {
+    let world = world_of_one_clock();
+    let service = world.service();
+    let request = || CreateRequest {
+        name: "one".to_owned(),
+        idempotency_key: Some("key-1".to_owned()),
+        ..CreateRequest::default()
+    };
+    let session = service.create(&caller(), request()).await.unwrap().uid;
+    deleted(&service, &session).await.unwrap();
+    let gone = service.create(&caller(), request()).await.unwrap_err();
+    assert_eq!(gone.condition(), Condition::SessionDeleted);
+    let service = reclaiming(&world);
+    tokio::time::sleep(RETENTION + Duration::from_secs(1)).await;
+    assert!(is_purged(&world, &session).await);
+    let gone = service.create(&caller(), request()).await.unwrap_err();
+    assert_eq!(gone.condition(), Condition::SessionDeleted);
 }

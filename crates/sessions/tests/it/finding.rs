@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::stream;
 use mainspring_api::{
     Action, AdoptRequest, AuthorizeRequest, Authorizer, AuthzError, Caller, CallerIdentity,
-    Condition, CreateRequest, ExecState, FindRequest, FollowRequest, ImportRequest, ListPage,
-    ListRequest, Operations as _, Owner, SessionUid, Sessions as _, Standing, async_trait,
+    Condition, CreateRequest, ExecRequest, ExecState, FindRequest, FollowRequest, ForkRequest,
+    ImportRequest, ListPage, ListRequest, Message, Operations as _, Owner, SessionUid,
+    Sessions as _, Standing, async_trait,
 };
 use mainspring_eventlog::Level;
 use mainspring_eventlog::export::record_line;
@@ -286,4 +287,74 @@ async fn b7_sessions_of_a_dead_host_are_listed_as_interrupted() {
         let report = service.describe(&caller(), session).await.unwrap();
         assert_eq!(report.standing, Standing::Interrupted);
     }
+}
+
+/// A session that was given to somebody is still the one that its key made.
+#[tokio::test(start_paused = true)]
+async fn a_key_still_answers_when_its_session_was_adopted() {
+    let service = World::new().service();
+    let request = |name: &str| CreateRequest {
+        name: name.to_owned(),
+        idempotency_key: Some("key-1".to_owned()),
+        ..CreateRequest::default()
+    };
+    let session = service.create(&caller(), request("one")).await.unwrap().uid;
+    let adopt = AdoptRequest { session: session.clone(), owner: owner("a") };
+    service.adopt(&caller(), adopt).await.unwrap();
+    let again = service.create(&caller(), request("one")).await.unwrap();
+    assert_eq!((again.uid, again.owner), (session, Some(owner("a"))));
+    let other = service.create(&caller(), request("two")).await.unwrap_err();
+    assert_eq!(other.condition(), Condition::AlreadyExists);
+}
+
+/// What exceeds its bound is refused by its name, before anything is asked.
+#[tokio::test(start_paused = true)]
+async fn metadata_beyond_its_bound_is_refused_by_name() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    let who = &caller();
+    let long = "n".repeat(1_025);
+    let project = "p".repeat(70_000);
+    let labels: BTreeMap<_, _> = [("k".to_owned(), "v".repeat(64 << 10))].into();
+    let fork = |name: &str, labels: &BTreeMap<String, String>| ForkRequest {
+        session: session.clone(),
+        at_seq: 0,
+        count: 1,
+        labels: labels.clone(),
+        child_names: vec![name.to_owned()],
+        identity: None,
+    };
+    let create = async |request| service.create(who, request).await.err();
+    let none = || Box::pin(stream::empty());
+    let exec = ExecRequest {
+        inputs: vec![Message::user("x")],
+        harness: long.clone(),
+        ..ExecRequest::default()
+    };
+    let import = ImportRequest { harness: long.clone(), ..Default::default() };
+    let adopt = AdoptRequest { session: session.clone(), owner: owner(&long) };
+    let find = FindRequest { project: project.clone(), ..Default::default() };
+    let list = ListRequest { project: project.clone(), ..Default::default() };
+    for (what, error) in [
+        ("project", create(CreateRequest { project, ..Default::default() }).await),
+        ("name", create(CreateRequest { name: long.clone(), ..Default::default() }).await),
+        ("model", create(CreateRequest { model: long.clone(), ..Default::default() }).await),
+        (
+            "session metadata",
+            create(CreateRequest { labels: labels.clone(), ..Default::default() }).await,
+        ),
+        ("harness", service.exec(who, exec).await.err()),
+        ("name", service.fork(who, fork(&long, &BTreeMap::new())).await.err()),
+        ("session metadata", service.fork(who, fork("a", &labels)).await.err()),
+        ("harness", service.import(who, import, none()).await.err()),
+        ("owner's subject", service.adopt(who, adopt).await.err()),
+        ("project", service.find(who, find).await.err()),
+        ("project", service.list(who, list).await.err()),
+    ] {
+        let error = error.unwrap();
+        assert_eq!(error.condition(), Condition::ValueTooLarge, "{error}");
+        assert!(error.to_string().starts_with(&format!("{what} is ")), "{what}: {error}");
+    }
+    assert_eq!(found(&service, who, FindRequest::default()).await, [session]);
 }

@@ -375,3 +375,18 @@ async fn a_deleted_session_is_followed_until_it_is_purged() {
     let again = service.follow(&caller(), from(&session, 0)).await.err().expect("it is refused");
     assert_eq!(again.condition(), Condition::SessionDeleted);
 }
+
+/// A record that is too large to wait for a slow watcher is shown all the same.
+#[tokio::test(start_paused = true)]
+async fn a_large_record_is_shown_in_its_place() {
+    let world = World::new();
+    let service = world.service();
+    let session = service.created().await;
+    let text = "x".repeat(100_000);
+    let shown = service.run(&session, &format!("out {text}")).await;
+    assert_eq!(shown.kinds(), "ES IN OUT END");
+    let recorded = world.records(&session).await;
+    for (shown, recorded) in shown.records.iter().zip(&recorded) {
+        assert!((shown.seq, &shown.event) == (recorded.seq, &recorded.event), "{}", shown.seq);
+    }
+}

@@ -10,6 +10,7 @@ mod disconnect;
 mod doubles;
 mod finding;
 mod follow;
+mod importing;
 mod overlap;
 mod recovery;
 mod registry;
