@@ -15,6 +15,7 @@ mod journals;
 mod kill_loop;
 mod killed;
 mod killed_tool;
+mod mending;
 mod parity;
 mod quick_start;
 mod readiness;
