@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -10,7 +13,7 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use mainspring::api::{ListRequest, Session, method};
+use mainspring::api::{ListRequest, OsEntropy, Session, method, random_hex};
 
 use crate::args::{Cli, Global, HarnessArgs};
 use crate::config::{self, Flags};
@@ -23,6 +26,9 @@ const COMPLETE_MAX: Duration = Duration::from_secs(1);
 
 /// Sessions that are offered at most: the newest.
 const CANDIDATES_MAX: i32 = 200;
+
+/// The largest journal that is looked into for sessions, in bytes.
+const COPY_BYTES_MAX: u64 = 32 << 20;
 
 /// The variable by which a completion script asks.
 const VARIABLE: &str = "COMPLETE";
@@ -95,18 +101,26 @@ fn begin_with(
 /// The newest sessions, unless they cannot be had in time. What is wrong is
 /// told by the command itself, and not in the middle of a command line.
 fn listed() -> Option<Vec<Session>> {
+    let global = global().ok()?;
+    // Removed when this returns, also when what reads it is still at work.
+    let folder = Folder::new()?;
+    let copy = folder.0.join("journal");
     let (tell, told) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let listed = runtime.ok().and_then(|runtime| runtime.block_on(list()).ok());
+        let listed = runtime.ok().and_then(|runtime| runtime.block_on(list(global, copy)));
         let _ = tell.send(listed);
     });
     told.recv_timeout(COMPLETE_MAX).ok().flatten()
 }
 
-async fn list() -> Result<Vec<Session>, CliError> {
-    let global = global()?;
-    let context = Context::open(&global, &HarnessArgs::default(), None, Open::Existing).await?;
+async fn list(mut global: Global, copy: PathBuf) -> Option<Vec<Session>> {
+    if global.server.is_none() {
+        copy_of(&global.config.journal, &copy)?;
+        global.config.journal = copy.to_str()?.to_owned();
+    }
+    let context = Context::open(&global, &HarnessArgs::default(), None, Open::Existing).await;
+    let context = context.ok()?;
     let request = ListRequest {
         project: global.project.clone(),
         page_size: CANDIDATES_MAX,
@@ -114,7 +128,41 @@ async fn list() -> Result<Vec<Session>, CliError> {
     };
     let page = context.sessions.list(&caller(method::LIST_SESSIONS), request).await;
     context.close().await;
-    Ok(page?.sessions)
+    Some(page.ok()?.sessions)
+}
+
+/// Copies a journal's file, so that pressing a key neither repairs nor migrates
+/// it: opening it may do both. One that a process holds, that is larger than
+/// [`COPY_BYTES_MAX`], or that is no single file is left alone.
+fn copy_of(journal: &str, copy: &Path) -> Option<()> {
+    let path = journal.strip_prefix("redb:").unwrap_or(journal);
+    let is_whole = |bytes: u64| bytes <= COPY_BYTES_MAX;
+    // Looked at by its name first: opening a pipe would wait for its other end.
+    std::fs::metadata(path).ok().filter(|found| found.is_file() && is_whole(found.len()))?;
+    let file = File::open(path).ok()?;
+    file.try_lock_shared().ok()?;
+    let mut new = File::create_new(copy).ok()?;
+    let copied = std::io::copy(&mut (&file).take(COPY_BYTES_MAX + 1), &mut new).ok()?;
+    is_whole(copied).then_some(())
+}
+
+/// A folder of this process alone, removed when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Option<Self> {
+        let name = format!("mainspring-complete-{}", random_hex(&OsEntropy, 16));
+        let path = std::env::temp_dir().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&path).ok()?;
+        Some(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left of it is for whoever empties the folder of such folders.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Where the command line that is being written works. It is not whole yet, so

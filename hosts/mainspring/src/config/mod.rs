@@ -7,6 +7,7 @@ mod settings;
 mod show;
 mod typed;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use mainspring::api::Action;
 use toml::{Table, Value};
 
 use crate::error::CliError;
-use settings::{Form, OTHER_VARIABLES, PREFIX, SETTINGS, Setting, setting};
+use settings::{Form, OTHER_VARIABLES, PREFIX, SETTINGS, Setting, is_of_a_service, setting};
 
 pub(crate) use show::show;
 #[cfg(feature = "transport-grpc")]
@@ -136,6 +137,7 @@ pub(crate) fn load(
         let setting = setting(key).expect("a flag's key is a setting's");
         layers.put(setting, value, Origin::Flag);
     }
+    layers.one_of("token", "token_file")?;
     let config = typed(&layers.values).map_err(|error| CliError::usage(error.to_string()))?;
     let Layers { values, origins } = layers;
     let loaded = Loaded { config, values, origins };
@@ -153,6 +155,24 @@ impl Layers {
     fn put(&mut self, setting: &'static Setting, value: Value, origin: Origin) {
         self.values.insert(setting.key, value);
         self.origins.insert(setting.key, origin);
+    }
+
+    /// Of two settings that stand for the same thing, leaves the one of the
+    /// closer source. What is further away is laid over, as if it were the same.
+    fn one_of(&mut self, first: &'static str, second: &'static str) -> Result<(), CliError> {
+        let rank = |key: &str| self.origins.get(key).map(Origin::rank);
+        let (Some(one), Some(other)) = (rank(first), rank(second)) else { return Ok(()) };
+        let further = match one.cmp(&other) {
+            Ordering::Less => first,
+            Ordering::Greater => second,
+            Ordering::Equal => {
+                let message = format!("{first} and {second} are both set: only one is used");
+                return Err(CliError::usage(message));
+            }
+        };
+        self.values.remove(further);
+        self.origins.remove(further);
+        Ok(())
     }
 }
 
@@ -180,12 +200,6 @@ fn typed(values: &BTreeMap<&'static str, Value>) -> Result<Config, toml::de::Err
 /// What no single value can break.
 fn check(loaded: &Loaded) -> Result<(), CliError> {
     let config = &loaded.config;
-    if config.token.is_some() && config.token_file.is_some() {
-        let (token, file) = (loaded.origin("token"), loaded.origin("token_file"));
-        if token.rank() == file.rank() {
-            return Err(CliError::usage("token and token_file are both set: only one is used"));
-        }
-    }
     if config.approval_ttl == Some(0) {
         return Err(CliError::usage("approval_ttl is 0; it is at least 1 s"));
     }
@@ -265,6 +279,9 @@ impl Variables {
                 continue;
             };
             let found = SETTINGS.iter().find(|setting| setting.variable().as_deref() == Some(name));
+            if found.is_none() && is_of_a_service(name) {
+                continue;
+            }
             if found.is_none() && !OTHER_VARIABLES.contains(&name) {
                 let message = format!("{name} in the environment is no setting");
                 return Err(CliError::usage(message));

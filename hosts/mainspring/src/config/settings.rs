@@ -15,6 +15,21 @@ pub(crate) enum Form {
     Table,
 }
 
+/// How much of a setting is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// All of it.
+    Whole,
+    /// That it is set.
+    Nothing,
+    /// A URL without what may be a credential in it.
+    Url,
+    /// Tools, each without its arguments and without credentials.
+    Tools,
+    /// Harnesses, each without the arguments of its command.
+    Harnesses,
+}
+
 /// One setting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
@@ -23,8 +38,8 @@ pub(crate) struct Setting {
     pub(crate) form: Form,
     /// As it would be written in the file; `None` leaves it unset.
     pub(crate) default: Option<&'static str>,
-    /// Never shown.
-    pub(crate) is_secret: bool,
+    /// How much of it is shown.
+    pub(crate) shows: Shows,
     /// Whether the environment can set it.
     has_variable: bool,
 }
@@ -32,7 +47,7 @@ pub(crate) struct Setting {
 impl Setting {
     const fn new(key: &'static str, form: Form) -> Self {
         let has_variable = !matches!(form, Form::Table);
-        Self { key, form, default: None, is_secret: false, has_variable }
+        Self { key, form, default: None, shows: Shows::Whole, has_variable }
     }
 
     const fn text(key: &'static str) -> Self {
@@ -44,8 +59,8 @@ impl Setting {
         self
     }
 
-    const fn secret(mut self) -> Self {
-        self.is_secret = true;
+    const fn shows(mut self, shows: Shows) -> Self {
+        self.shows = shows;
         self
     }
 
@@ -76,6 +91,13 @@ pub(crate) const OTHER_VARIABLES: [&str; 6] = [
     "MAINSPRING_IDEMPOTENCY_KEY",
 ];
 
+/// Whether a variable is what Kubernetes sets in every pod beside a Service that
+/// is named mainspring. No setting has such a name.
+pub(crate) fn is_of_a_service(variable: &str) -> bool {
+    let rest = variable.strip_prefix(PREFIX).unwrap_or_default();
+    rest == "PORT" || rest.starts_with("PORT_") || rest.starts_with("SERVICE_")
+}
+
 /// Every setting, as `config show` lists them.
 pub(crate) const SETTINGS: &[Setting] = &[
     // Where commands work, and how they show it.
@@ -83,7 +105,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::text("journal").default("\"mainspring.redb\""),
     Setting::text("project").default("\"default\""),
     Setting::text("output").default("\"text\""),
-    Setting::text("token").secret(),
+    Setting::text("token").shows(Shows::Nothing),
     Setting::text("token_file"),
     Setting::new("client.reconnect_max", Form::Number).default("300"),
     Setting::text("client.tls.ca"),
@@ -91,14 +113,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::text("client.tls.key"),
     Setting::text("client.tls.server_name"),
     // A host: a server's, or the one inside a command.
-    Setting::new("harness", Form::Table),
+    Setting::new("harness", Form::Table).shows(Shows::Harnesses),
     Setting::new("replace_builtin", Form::Switch).default("false"),
     Setting::text("model"),
-    Setting::text("model_base_url").default("\"https://api.openai.com/v1\""),
+    Setting::text("model_base_url").default("\"https://api.openai.com/v1\"").shows(Shows::Url),
     Setting::text("model_path").default("\"/chat/completions\""),
     Setting::text("model_auth_header").default("\"Authorization\""),
     // MAINSPRING_TOOL is what a tool is told.
-    Setting::new("tool", Form::Texts).without_variable(),
+    Setting::new("tool", Form::Texts).shows(Shows::Tools).without_variable(),
     Setting::new("approval_ttl", Form::Number),
     Setting::text("exec_state").default("\"derived\""),
     // A server.
@@ -112,7 +134,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::text("tls.client_auth").default("\"optional\""),
     Setting::text("authn.oidc.issuer"),
     Setting::new("authn.oidc.audiences", Form::Texts),
-    Setting::text("authn.oidc.jwks_url"),
+    Setting::text("authn.oidc.jwks_url").shows(Shows::Url),
     Setting::text("authn.oidc.jwks_file"),
     Setting::new("authn.oidc.algorithms", Form::Texts),
     Setting::text("authn.mtls.trust_domain"),
@@ -124,7 +146,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::text("log.format").default("\"text\""),
     Setting::text("log.level"),
     Setting::text("metrics.addr"),
-    Setting::text("otel.endpoint"),
+    Setting::text("otel.endpoint").shows(Shows::Url),
 ];
 
 /// A setting by its key. Keys in code are of the table.

@@ -1,9 +1,9 @@
-//! Showing the configuration.
+//! Showing the configuration, without what may be a secret in it.
 
 use serde_json::json;
 use toml::Value;
 
-use super::settings::SETTINGS;
+use super::settings::{SETTINGS, Shows};
 use super::{Loaded, Origin};
 use crate::output::{Output, shown_line};
 
@@ -12,8 +12,8 @@ use crate::output::{Output, shown_line};
 pub(crate) fn show(loaded: &Loaded, with_origin: bool, output: Output) {
     for setting in SETTINGS {
         let value = loaded.values.get(setting.key);
-        let redacted = Value::String("redacted".to_owned());
-        let shown = if setting.is_secret { value.map(|_| &redacted) } else { value };
+        let shown = value.map(|value| shown(value, setting.shows));
+        let shown = shown.as_ref();
         let origin = shown.map(|_| loaded.origin(setting.key));
         output.line(
             || {
@@ -50,6 +50,81 @@ pub(crate) fn show(loaded: &Loaded, with_origin: bool, output: Output) {
     }
 }
 
+/// What stands for what is not shown.
+const REDACTED: &str = "redacted";
+
+/// The part of a value that may be shown.
+fn shown(value: &Value, shows: Shows) -> Value {
+    let text = |show: fn(&str) -> String| match value {
+        Value::String(text) => Value::String(show(text)),
+        _ => Value::String(REDACTED.to_owned()),
+    };
+    match (shows, value) {
+        (Shows::Whole, _) => value.clone(),
+        (Shows::Nothing, _) => text(|_| REDACTED.to_owned()),
+        (Shows::Url, _) => text(url),
+        (Shows::Tools, Value::Array(tools)) => {
+            let shown = |entry: &Value| tool(entry.as_str().unwrap_or_default()).into();
+            Value::Array(tools.iter().map(shown).collect())
+        }
+        (Shows::Tools, _) => text(tool),
+        (Shows::Harnesses, Value::Array(harnesses)) => {
+            Value::Array(harnesses.iter().map(|entry| shown(entry, Shows::Harnesses)).collect())
+        }
+        (Shows::Harnesses, Value::Table(harness)) => {
+            let mut harness = harness.clone();
+            if let Some(Value::String(command)) = harness.get_mut("command") {
+                *command = first_word(command);
+            }
+            Value::Table(harness)
+        }
+        (Shows::Harnesses, _) => text(|_| REDACTED.to_owned()),
+    }
+}
+
+/// A URL without userinfo, query and fragment.
+fn url(text: &str) -> String {
+    let end = text.find(['?', '#']).unwrap_or(text.len());
+    let (place, rest) = text.split_at(end);
+    let (scheme, place) = match place.split_once("://") {
+        Some((scheme, place)) => (format!("{scheme}://"), place),
+        None => (String::new(), place),
+    };
+    let place = match place.rsplit_once('@') {
+        // It may be that the userinfo itself has one of the marks, unescaped.
+        None if rest.contains('@') => return REDACTED.to_owned(),
+        None => place.to_owned(),
+        Some((_, place)) => format!("{REDACTED}@{place}"),
+    };
+    let rest = if rest.is_empty() { String::new() } else { format!("{}{REDACTED}", &rest[..1]) };
+    format!("{scheme}{place}{rest}")
+}
+
+/// A tool by its name and where it is.
+fn tool(entry: &str) -> String {
+    const DURABLE: &str = ",durable";
+    let (entry, durable) = match entry.strip_suffix(DURABLE) {
+        Some(entry) => (entry, DURABLE),
+        None => (entry, ""),
+    };
+    let place =
+        entry.split_once('=').and_then(|(name, place)| Some((name, place.split_once(':')?)));
+    match place {
+        Some((name, ("exec", command))) => format!("{name}=exec:{}{durable}", first_word(command)),
+        Some((name, ("http", place))) => format!("{name}=http:{}{durable}", url(place)),
+        _ => REDACTED.to_owned(),
+    }
+}
+
+/// A command line without its arguments.
+fn first_word(command: &str) -> String {
+    let command = command.trim();
+    match command.split_once(char::is_whitespace) {
+        Some((word, _)) => format!("{word} {REDACTED}"),
+        None => command.to_owned(),
+    }
+}
+
 /// A value as a file would have it, on one line.
 fn text(value: &Value) -> String {
     match value {
@@ -72,5 +147,38 @@ fn of(origin: &Origin) -> String {
         Origin::File(path) => path.display().to_string(),
         Origin::Variable(name) => name.clone(),
         Origin::Flag => "command line".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_shown_without_what_may_be_a_credential() {
+        for (text, expected) in [
+            ("https://a.example/v1", "https://a.example/v1"),
+            ("https://key@a.example/v1", "https://redacted@a.example/v1"),
+            ("https://user:p/w@a.example/v1", "https://redacted@a.example/v1"),
+            ("https://a.example/v1?key=s#f", "https://a.example/v1?redacted"),
+            ("https://a.example#f", "https://a.example#redacted"),
+            ("https://user:p?w@a.example", "redacted"),
+            ("user:pw@a.example", "redacted@a.example"),
+        ] {
+            assert_eq!(url(text), expected);
+        }
+    }
+
+    #[test]
+    fn tools_are_shown_without_their_arguments() {
+        for (text, expected) in [
+            ("a=exec:./a", "a=exec:./a"),
+            ("a=exec:./a --key s3cret,durable", "a=exec:./a redacted,durable"),
+            ("a=http:https://k@h/p?q=1,durable", "a=http:https://redacted@h/p?redacted,durable"),
+            ("a=s3cret", "redacted"),
+            ("s3cret", "redacted"),
+        ] {
+            assert_eq!(tool(text), expected);
+        }
     }
 }

@@ -220,3 +220,44 @@ fn the_table_names_every_setting() {
         assert!(named, "{key} is in no table");
     }
 }
+
+/// Of the two, the one of the closer source counts, and the other is not shown.
+#[test]
+fn a_closer_token_goes_before_the_other_kind_of_token() {
+    let variable = |name: &'static str| [(name, "v")];
+    let flag = |key: &'static str| [(key, Value::from("f"))];
+    for (file, variables, flags, counts) in [
+        ("token = 'x'\n", &variable("MAINSPRING_TOKEN_FILE")[..], &[][..], "token_file"),
+        ("token_file = 'x'\n", &variable("MAINSPRING_TOKEN"), &[], "token"),
+        ("token = 'x'\n", &[], &flag("token_file"), "token_file"),
+        ("", &variable("MAINSPRING_TOKEN"), &flag("token_file"), "token_file"),
+    ] {
+        let loaded = Sources::new(file).load(variables, flags).unwrap();
+        let config = &loaded.config;
+        assert_eq!(config.token.is_some(), counts == "token", "{file}");
+        assert_eq!(config.token_file.is_some(), counts == "token_file", "{file}");
+        let shown = ["token", "token_file"].map(|key| loaded.values.contains_key(key));
+        assert_eq!(shown, [counts == "token", counts == "token_file"], "{file}");
+    }
+    let both = [("MAINSPRING_TOKEN", "a"), ("MAINSPRING_TOKEN_FILE", "b")];
+    refused(Sources::new("").load(&both, &[]), "token and token_file");
+}
+
+#[test]
+fn what_kubernetes_says_of_a_service_is_no_setting_and_not_refused() {
+    let sources = Sources::new("");
+    let passed = [
+        ("MAINSPRING_PORT", "tcp://10.0.0.1:8080"),
+        ("MAINSPRING_PORT_8080_TCP_ADDR", "10.0.0.1"),
+        ("MAINSPRING_SERVICE_HOST", "10.0.0.1"),
+        ("MAINSPRING_SERVICE_PORT_GRPC", "8080"),
+    ];
+    sources.load(&passed, &[]).unwrap();
+    for name in ["MAINSPRING_PORTS", "MAINSPRING_SERVICE", "MAINSPRING_HOST"] {
+        refused(sources.load(&[(name, "1")], &[]), name);
+    }
+    for setting in SETTINGS {
+        let passed = setting.variable().is_some_and(|name| settings::is_of_a_service(&name));
+        assert!(!passed, "{}", setting.key);
+    }
+}

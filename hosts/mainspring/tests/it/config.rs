@@ -92,13 +92,13 @@ fn what_cannot_be_served_is_refused_by_name_before_the_journal_is_opened() {
             "for pods and VMs",
         ),
         (tls.to_owned(), 2, "c"),
-        (oidc.to_owned(), 2, "authn: "),
+        (format!("{oidc}[authz]\npolicy='owner'\n"), 2, "authn: "),
         (format!("{mtls}[authz]\npolicy='owner+allowlist'\nallow.exec=[]\n"), 2, "exec"),
         (format!("{mtls}[authz]\npolicy='cedar'\ncedar_policies='p'\n"), 1, "no cedar"),
         ("[log]\nlevel = 'a=b=c'\n".to_owned(), 2, "log.level"),
     ] {
         dir.write("c.toml", &file);
-        let done = dir.run(&["serve", "--addr", "unix:s.sock", "--config-file", "c.toml"]);
+        let done = dir.run(&["serve", "--addr", "127.0.0.1:0", "--config-file", "c.toml"]);
         assert_eq!(done.code, code, "{file}: {}", done.stderr);
         assert!(done.stderr.contains(says), "{file}: {}", done.stderr);
         assert!(!dir.path("mainspring.redb").exists(), "{file}");

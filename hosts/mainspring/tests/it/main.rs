@@ -19,6 +19,7 @@ mod journals;
 mod kill_loop;
 mod killed;
 mod killed_tool;
+mod mending;
 mod operating;
 mod parity;
 mod quick_start;

@@ -8,7 +8,7 @@ use mainspring::api::Condition;
 #[cfg(feature = "transport-grpc")]
 use mainspring::eventlog::OpenProgress;
 #[cfg(feature = "transport-grpc")]
-use mainspring::transport_grpc::ServeError;
+use mainspring::transport_grpc::{ServeError, ServerTls};
 
 #[cfg(feature = "transport-grpc")]
 mod operators;
@@ -49,7 +49,8 @@ pub(crate) async fn serve(
     let mut options = ServeOptions::default();
     options.authenticator = secure::authenticator(config)?;
     let setup = Setup { global, runs_turns: true, authorizer: secure::authorizer(config)? };
-    options.tls = secure::tls(config)?;
+    let tls = secure::tls(config)?;
+    options.tls = for_address(tls.as_ref(), &config.addr);
     // Sockets are bound before the journal is opened: a taken address changes nothing.
     let listener = Listener::bind(&config.addr).await.map_err(|error| serve_failed(&error))?;
     let address = listener.address().to_string();
@@ -70,10 +71,8 @@ pub(crate) async fn serve(
     let (ready, stop) = (Signal::<()>::default(), Signal::<()>::default());
     let mut operators_options = options.clone();
     operators_options.drain_max = CALLS_MAX;
-    // TLS is for TCP. A socket of the machine is its owner's alone.
-    if config.registry_addr.as_deref().is_some_and(|address| address.starts_with("unix:")) {
-        operators_options.tls = None;
-    }
+    operators_options.tls =
+        config.registry_addr.as_deref().and_then(|address| for_address(tls.as_ref(), address));
     options.operations = Some(opening.clone());
     let drain_max = Duration::from_secs(config.drain_max.into());
     // Whoever watches a turn does so to its end. The others are cut below.
@@ -98,7 +97,7 @@ pub(crate) async fn serve(
     service.check_reclaim()?;
     // Registrations are loaded also when no operator can call.
     let registry = Arc::new(host.open_registry().await?);
-    let operators = operators.map(|listener| {
+    let mut operators = operators.map(|listener| {
         Operators::start(registry, Arc::new(service.clone()), listener, operators_options)
     });
     service.watch_approvals();
@@ -119,17 +118,20 @@ pub(crate) async fn serve(
     if config.resume_interrupted {
         go_on(service.clone());
     }
-    tokio::select! {
-        () = serving.ended() => {}
+    let broken = tokio::select! {
+        () = serving.ended() => None,
+        error = operators::broken(operators.as_mut()) => Some(error),
         _ = stops.next() => {
-            if let Some(operators) = operators {
-                operators.stop().await;
-            }
-            service.drain();
-            readiness.draining();
             crate::output::tell("draining; a second signal interrupts the turns that run");
-            stop.set(());
+            None
         }
+    };
+    service.drain();
+    readiness.draining();
+    stop.set(());
+    // They drain in a task of their own, beside the sessions.
+    if let Some(operators) = &operators {
+        operators.stop();
     }
     // Turns may outlive their clients' calls, and calls the turns that they show.
     let ended = serving.along(async {
@@ -156,19 +158,31 @@ pub(crate) async fn serve(
             None => return Err(left(Condition::Cancelled, "the process was told to end")),
         }
     }
+    let all_ended = async {
+        serving.ended().await;
+        if let Some(operators) = &mut operators {
+            operators.ended().await;
+        }
+    };
     let cut = tokio::select! {
         biased;
-        () = serving.ended() => None,
+        () = all_ended => None,
         _ = stops.next() => None,
         () = tokio::time::sleep(CALLS_MAX) => {
             Some(serve_failed(&ServeError::DrainTimeout { seconds: CALLS_MAX.as_secs() }))
         }
     };
     host.close().await;
-    match cut {
-        Some(cut) => Err(cut),
+    match broken.or(cut) {
+        Some(error) => Err(error),
         None => serving.result(),
     }
+}
+
+/// TLS for what is listened to over TCP; the file system guards a unix socket.
+#[cfg(feature = "transport-grpc")]
+fn for_address(tls: Option<&ServerTls>, address: &str) -> Option<ServerTls> {
+    tls.filter(|_| !rules::is_unix(address)).cloned()
 }
 
 /// Goes on with the turns that earlier hosts left open, in the background.

@@ -83,12 +83,29 @@ impl Reach<'_> {
 pub(super) fn check(config: &Config) -> Result<(), CliError> {
     whole(config)?;
     let means = Means::of(config);
+    tls_is_used(config)?;
     sessions(&config.addr, means)?;
     if let Some(address) = &config.registry_addr {
         operators(address, &config.addr, means)?;
     }
     if let Some(address) = &config.metrics.addr {
         metrics(address)?;
+    }
+    Ok(())
+}
+
+/// Whether an address is a socket in the file system.
+pub(super) fn is_unix(address: &str) -> bool {
+    address.starts_with("unix:")
+}
+
+/// Refuses certificates that no listener would serve with.
+fn tls_is_used(config: &Config) -> Result<(), CliError> {
+    let addresses = std::iter::once(&config.addr).chain(&config.registry_addr);
+    if config.tls.certificate.is_some() && addresses.clone().all(|address| is_unix(address)) {
+        return Err(CliError::usage(
+            "tls.certificate and tls.key are for TCP, and every address here is a unix socket",
+        ));
     }
     Ok(())
 }
@@ -185,6 +202,9 @@ fn whole(config: &Config) -> Result<(), CliError> {
     if means.policy && !means.authenticator {
         return refuse("authz.policy needs an authenticator (authn.oidc or authn.mtls)");
     }
+    if means.authenticator && !means.policy {
+        return refuse("authn.oidc and authn.mtls need a policy (authz.policy)");
+    }
     Ok(())
 }
 
@@ -250,6 +270,20 @@ mod tests {
     }
 
     #[test]
+    fn certificates_are_for_some_listener() {
+        let tls = "[tls]\ncertificate='c'\nkey='k'\n";
+        for (addresses, expected) in [
+            ("addr='unix:a'\n", "for TCP"),
+            ("addr='unix:a'\nregistry_addr='unix:b'\n", "for TCP"),
+            ("addr='unix:a'\nregistry_addr='127.0.0.1:1'\n", ""),
+            ("addr='127.0.0.1:1'\nregistry_addr='unix:b'\n", ""),
+        ] {
+            let config: Config = toml::from_str(&format!("{addresses}{tls}")).unwrap();
+            says(tls_is_used(&config), expected);
+        }
+    }
+
+    #[test]
     fn metrics_are_for_this_machine() {
         for (address, expected) in [
             ("127.0.0.1:9", ""),
@@ -274,12 +308,15 @@ mod tests {
             (tls, ""),
             ("[authn.oidc]\naudiences=['a']\njwks_file='f'\n", "needs issuer"),
             ("[authn.oidc]\nissuer='i'\njwks_file='f'\n", "needs audiences"),
-            ("[authn.oidc]\nissuer='i'\naudiences=['a']\n", ""),
+            (
+                "[authn.oidc]\nissuer='i'\naudiences=['a']\n",
+                "authn.oidc and authn.mtls need a policy (authz.policy)",
+            ),
             (
                 "[authn.oidc]\nissuer='i'\naudiences=['a']\njwks_url='u'\njwks_file='f'\n",
                 "jwks_url or jwks_file",
             ),
-            (oidc, ""),
+            (oidc, "need a policy"),
             ("[authn.mtls]\n", "needs trust_domain"),
             ("[authn.mtls]\ntrust_domain='d'\n", "needs tls.client_ca"),
             ("[authz]\npolicy='owner'\n", "needs an authenticator"),
