@@ -179,14 +179,16 @@ impl Drop for Feed {
 
 impl Observer for Feed {
     fn on_record(&self, record: &LogRecord) {
+        let bytes = canonical::event_bytes(&record.event).map(|bytes| bytes.len());
+        let update = match bytes {
+            Ok(0..=SENT_BYTES_MAX) => Update::Record(Arc::new(record.clone())),
+            _ => Update::Recorded(record.seq),
+        };
         let mut has_deltas = self.has_deltas.lock().unwrap_or_else(PoisonError::into_inner);
         *has_deltas = false;
         self.last.store(record.seq.get(), Ordering::Release);
-        let bytes = canonical::event_bytes(&record.event).map(|bytes| bytes.len());
-        let _ = self.updates.send(match bytes {
-            Ok(0..=SENT_BYTES_MAX) => Update::Record(Arc::new(record.clone())),
-            _ => Update::Recorded(record.seq),
-        });
+        let _ = self.updates.send(update);
+        drop(has_deltas);
         self.begun.set(());
     }
 

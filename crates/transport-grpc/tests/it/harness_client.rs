@@ -347,7 +347,7 @@ async fn a_start_above_the_limit_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn call_metadata_is_on_every_call_and_wins() {
+async fn u24_call_metadata_is_on_every_call_and_wins() {
     let (address, mut seen) = serve_raw(async |_, out: Events| {
         let _ = out.send(Ok(completed())).await;
     })
@@ -362,6 +362,24 @@ async fn call_metadata_is_on_every_call_and_wins() {
         assert_eq!(metadata.get("ate-target-actor").unwrap(), "a/b");
         let ids: Vec<_> = metadata.get_all("x-request-id").iter().collect();
         assert_eq!(ids, ["mine"]);
+    }
+    // Two sessions behind one router are never mixed.
+    let other =
+        connect_with(&address, &[("ate-target-actor", "c/d")], LinkOptions::default()).await;
+    for _ in 0..20 {
+        let other = other.harness();
+        let (first, second) = tokio::join!(harness.describe(), other.describe());
+        (first.unwrap(), second.unwrap());
+        let mut actors = Vec::new();
+        for _ in 0..2 {
+            let metadata = seen.recv().await.unwrap();
+            let actor = metadata.get("ate-target-actor").unwrap().to_str().unwrap().to_owned();
+            // What goes with one pair never goes with the other.
+            assert_eq!(actor == "a/b", metadata.get("x-request-id").unwrap() == "mine");
+            actors.push(actor);
+        }
+        actors.sort();
+        assert_eq!(actors, ["a/b", "c/d"]);
     }
     let connection = connect(&address).await;
     connection.harness().describe().await.unwrap();
