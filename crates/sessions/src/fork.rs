@@ -43,7 +43,10 @@ impl Inner {
         child.check().map_err(log_failed)?;
         for name in &request.child_names {
             child.name.clone_from(name);
-            child.check().map_err(log_failed)?;
+            child.check().map_err(|error| {
+                let error = log_failed(error);
+                SessionsError::new(error.condition(), format!("child_names: {error}"))
+            })?;
         }
         let row = self.find_active_for(caller, &[Action::Fork], parent).await?;
         self.admit_turn()?;

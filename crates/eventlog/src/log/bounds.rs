@@ -11,7 +11,7 @@ use crate::error::LogError;
 /// Bytes of a project's name: it stands in keys.
 pub const PROJECT_BYTES_MAX: usize = 256;
 
-/// Bytes of an owner's issuer, of its subject, and of a session's name, harness
+/// Bytes of an owner_issuer, of its subject, and of a session's name, harness
 /// and model, each.
 pub const SESSION_NAME_BYTES_MAX: usize = 1_024;
 
@@ -51,8 +51,23 @@ impl NewSession {
         within("harness", &self.harness)?;
         within("model", &self.model)?;
         self.owner.as_ref().map_or(Ok(()), owner)?;
-        let bytes = self.metadata_bytes();
-        at_most("session metadata", bytes, SESSION_METADATA_BYTES_MAX)
+        at_most(self.largest(), self.metadata_bytes(), SESSION_METADATA_BYTES_MAX)
+    }
+
+    /// The part that most of its metadata is.
+    fn largest(&self) -> &'static str {
+        let origin = self.origin.as_ref().map_or(0, |o| {
+            o.source.len() + o.subject.len() + o.uri.len() + map_bytes(&o.attributes)
+        });
+        let identity = self.identity.as_ref();
+        let identity = identity.map_or(0, |i| i.principal.len() + i.issuer.len() + i.subject.len());
+        let parts = [
+            (map_bytes(&self.labels), "session metadata (mostly labels)"),
+            (map_bytes(&self.annotations), "session metadata (mostly annotations)"),
+            (origin, "session metadata (mostly origin)"),
+            (identity, "session metadata (mostly identity)"),
+        ];
+        parts.into_iter().max_by_key(|(bytes, _)| *bytes).map_or("session metadata", |part| part.1)
     }
 }
 
@@ -82,8 +97,8 @@ fn project(project: &str) -> Result<(), LogError> {
 }
 
 fn owner(owner: &Owner) -> Result<(), LogError> {
-    within("owner's issuer", &owner.issuer)?;
-    within("owner's subject", &owner.subject)
+    within("owner_issuer", &owner.issuer)?;
+    within("owner_subject", &owner.subject)
 }
 
 fn within(what: &'static str, text: &str) -> Result<(), LogError> {

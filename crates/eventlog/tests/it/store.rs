@@ -117,9 +117,12 @@ async fn metadata_beyond_its_bound_is_refused_by_name() {
         ("name", NewSession { name: "n".repeat(name + 1), ..bare() }),
         ("harness", NewSession { harness: "n".repeat(name + 1), ..bare() }),
         ("model", NewSession { model: "n".repeat(name + 1), ..bare() }),
-        ("owner's issuer", NewSession { owner: owner(name + 1, 1), ..bare() }),
-        ("owner's subject", NewSession { owner: owner(1, name + 1), ..bare() }),
-        ("session metadata", NewSession { labels: labels(SESSION_METADATA_BYTES_MAX), ..bare() }),
+        ("owner_issuer", NewSession { owner: owner(name + 1, 1), ..bare() }),
+        ("owner_subject", NewSession { owner: owner(1, name + 1), ..bare() }),
+        (
+            "session metadata (mostly labels)",
+            NewSession { labels: labels(SESSION_METADATA_BYTES_MAX), ..bare() },
+        ),
     ] {
         assert_eq!(too_large(log.create(id(), session.clone()).await), what);
         let row = ImportRow { session: session.clone(), create_time: None, parent: None };
@@ -131,7 +134,7 @@ async fn metadata_beyond_its_bound_is_refused_by_name() {
         assert_eq!(too_large(log.import(id(), plain, lines).await), what);
         let children = vec![(session.clone(), input("marker"))];
         assert_eq!(too_large(log.fork(id(), &parent, head, children).await), what);
-        if matches!(what, "project" | "harness" | "owner's issuer" | "owner's subject") {
+        if matches!(what, "project" | "harness" | "owner_issuer" | "owner_subject") {
             let NewSession { project, harness, owner, .. } = session;
             let query = ListQuery { project, harness, owner, page_size: 1, ..Default::default() };
             assert_eq!(too_large(log.list(query, Level::Committed).await), what);
@@ -139,9 +142,9 @@ async fn metadata_beyond_its_bound_is_refused_by_name() {
     }
     for (what, patch) in [
         ("name", RowPatch { name: Some("n".repeat(name + 1)), ..Default::default() }),
-        ("owner's subject", RowPatch { owner: owner(1, name + 1), ..Default::default() }),
+        ("owner_subject", RowPatch { owner: owner(1, name + 1), ..Default::default() }),
         (
-            "session metadata",
+            "session metadata (mostly annotations)",
             RowPatch {
                 annotations: Some(labels(SESSION_METADATA_BYTES_MAX)),
                 ..Default::default()

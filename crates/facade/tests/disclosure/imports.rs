@@ -77,8 +77,10 @@ async fn an_import_onto_a_foreign_session_is_denied_whatever_its_state() {
     answers.dedup();
     assert_eq!(answers.len(), 1);
     assert!(world.dump() == before, "nothing was changed");
-    // One's own is there, and that is said.
+    // No uid can be chosen: neither a free one nor one's own.
     let mine = world.created("mallory").await;
-    let answer = import(&world, "mallory", mine.as_str(), "", own).await;
-    assert_eq!(answer.code(), Some(Code::AlreadyExists));
+    for uid in [mine.as_str(), "sess-0123456789abcdef01234567"] {
+        let answer = import(&world, "mallory", uid, "", own.clone()).await;
+        assert_eq!(answer.without(uid), answers[0]);
+    }
 }

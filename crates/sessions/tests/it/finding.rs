@@ -341,14 +341,14 @@ async fn metadata_beyond_its_bound_is_refused_by_name() {
         ("name", create(CreateRequest { name: long.clone(), ..Default::default() }).await),
         ("model", create(CreateRequest { model: long.clone(), ..Default::default() }).await),
         (
-            "session metadata",
+            "session metadata (mostly labels)",
             create(CreateRequest { labels: labels.clone(), ..Default::default() }).await,
         ),
         ("harness", service.exec(who, exec).await.err()),
-        ("name", service.fork(who, fork(&long, &BTreeMap::new())).await.err()),
-        ("session metadata", service.fork(who, fork("a", &labels)).await.err()),
+        ("child_names: name", service.fork(who, fork(&long, &BTreeMap::new())).await.err()),
+        ("session metadata (mostly labels)", service.fork(who, fork("a", &labels)).await.err()),
         ("harness", service.import(who, import, none()).await.err()),
-        ("owner's subject", service.adopt(who, adopt).await.err()),
+        ("owner_subject", service.adopt(who, adopt).await.err()),
         ("project", service.find(who, find).await.err()),
         ("project", service.list(who, list).await.err()),
     ] {

@@ -25,6 +25,12 @@ pub(crate) async fn exec(global: &Global, args: Exec, output: Output) -> Result<
             "--detach needs a server: a turn in this process would end with it",
         ));
     }
+    if args.execution_id.is_some() && args.session.is_none() {
+        return Err(CliError::usage(
+            "--execution-id needs --session: a new session has no turn to join; \
+             --idempotency-key names the session, too",
+        ));
+    }
     let mut stops = Stops::listen()?;
     // Until there is a turn, nothing is left behind that could be cancelled.
     let (context, begun) = tokio::select! {
