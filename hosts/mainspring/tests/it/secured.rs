@@ -205,11 +205,13 @@ fn a_follow_ends_with_its_token() {
     let (server, _) = secured.serve();
     let alice = secured.client_with_token_file("alice", &server.address);
     let session = session_of(&secured.run(&alice, &["exec", "--input", "hello"]).ok());
-    let short = format!("token = \"{}\"", secured.token_for("alice", 2));
+    // Of the 60 s of skew that it is granted, three are left.
+    let short = format!("token = \"{}\"", secured.token_for("alice", -57));
     let short = secured.client("short", &server.address, &short, "");
     let done = secured.run(&short, &["follow", "--session", &session]);
     assert_eq!(done.stdout.lines().count(), 5, "{done:?}");
-    assert!(!done.stderr.contains("reconnecting"), "{done:?}");
+    // It may have been renewed, which is tried once.
+    assert_eq!(done.stderr.matches("reconnecting").count(), 1, "{done:?}");
     done.fails(4, "[unauthenticated]");
 }
 
@@ -268,7 +270,7 @@ fn a_server_that_is_set_up_in_part_does_not_start() {
     for (text, says) in [
         (beyond("addr = \"127.0.0.1:0\"\n"), "missing: TLS (tls.certificate and tls.key), an auth"),
         (beyond(&without(files).replace(mtls, "")), "missing: TLS"),
-        (beyond(&until_authz), "missing: a policy (authz.policy)"),
+        (beyond(&until_authz), "need a policy (authz.policy)"),
         (without("key = \"server.key\"\n"), "tls.certificate and tls.key come together"),
         (without("client_ca = \"ca.pem\"\n"), "authn.mtls needs tls.client_ca"),
         (without("audiences = [\"mainspring\"]\n"), "authn.oidc needs audiences"),
