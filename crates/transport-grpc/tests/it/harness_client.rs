@@ -369,7 +369,8 @@ async fn u24_call_metadata_is_on_every_call_and_wins() {
     for _ in 0..20 {
         let other = other.harness();
         let (first, second) = tokio::join!(harness.describe(), other.describe());
-        (first.unwrap(), second.unwrap());
+        first.unwrap();
+        second.unwrap();
         let mut actors = Vec::new();
         for _ in 0..2 {
             let metadata = seen.recv().await.unwrap();
