@@ -25,16 +25,25 @@ impl NewSession {
     /// Bytes of its metadata: names, labels, annotations, origin, identity and owner.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
-        let Self { uid: _, project, name, harness, model, .. } = self;
-        let Self { labels, annotations, origin, identity, owner, .. } = self;
-        let names = [project, name, harness, model].map(String::len).iter().sum::<usize>();
-        let origin = origin.as_ref().map_or(0, |o| {
+        let names = [&self.project, &self.name, &self.harness, &self.model];
+        let owner = self.owner.as_ref().map_or(0, |o| o.issuer.len() + o.subject.len());
+        let parts = self.unbounded_parts().map(|(bytes, _)| bytes);
+        names.map(String::len).iter().sum::<usize>() + owner + parts.iter().sum::<usize>()
+    }
+
+    /// The parts without a bound of their own, each as the largest is named.
+    fn unbounded_parts(&self) -> [(usize, &'static str); 4] {
+        let origin = self.origin.as_ref().map_or(0, |o| {
             o.source.len() + o.subject.len() + o.uri.len() + map_bytes(&o.attributes)
         });
-        let identity =
-            identity.as_ref().map_or(0, |i| i.principal.len() + i.issuer.len() + i.subject.len());
-        let owner = owner.as_ref().map_or(0, |o| o.issuer.len() + o.subject.len());
-        names + map_bytes(labels) + map_bytes(annotations) + origin + identity + owner
+        let identity = self.identity.as_ref();
+        let identity = identity.map_or(0, |i| i.principal.len() + i.issuer.len() + i.subject.len());
+        [
+            (map_bytes(&self.labels), "session metadata (mostly labels)"),
+            (map_bytes(&self.annotations), "session metadata (mostly annotations)"),
+            (origin, "session metadata (mostly origin)"),
+            (identity, "session metadata (mostly identity)"),
+        ]
     }
 
     /// Refuses what no store takes.
@@ -51,23 +60,8 @@ impl NewSession {
         within("harness", &self.harness)?;
         within("model", &self.model)?;
         self.owner.as_ref().map_or(Ok(()), owner)?;
-        at_most(self.largest(), self.metadata_bytes(), SESSION_METADATA_BYTES_MAX)
-    }
-
-    /// The part that most of its metadata is.
-    fn largest(&self) -> &'static str {
-        let origin = self.origin.as_ref().map_or(0, |o| {
-            o.source.len() + o.subject.len() + o.uri.len() + map_bytes(&o.attributes)
-        });
-        let identity = self.identity.as_ref();
-        let identity = identity.map_or(0, |i| i.principal.len() + i.issuer.len() + i.subject.len());
-        let parts = [
-            (map_bytes(&self.labels), "session metadata (mostly labels)"),
-            (map_bytes(&self.annotations), "session metadata (mostly annotations)"),
-            (origin, "session metadata (mostly origin)"),
-            (identity, "session metadata (mostly identity)"),
-        ];
-        parts.into_iter().max_by_key(|(bytes, _)| *bytes).map_or("session metadata", |part| part.1)
+        let largest = self.unbounded_parts().into_iter().max().map_or("", |(_, what)| what);
+        at_most(largest, self.metadata_bytes(), SESSION_METADATA_BYTES_MAX)
     }
 }
 
