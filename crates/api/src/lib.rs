@@ -21,6 +21,7 @@ mod auth;
 mod clock;
 mod condition;
 mod connector;
+mod describe;
 mod error;
 mod event;
 mod harness;
@@ -52,6 +53,7 @@ pub use condition::Condition;
 pub use connector::{
     Address, ConnectError, HarnessConnection, HarnessConnector, InProcess, Incarnation,
 };
+pub use describe::{DescribeReport, FenceHolder, LastError, OpenCall, RunningOperation, Standing};
 pub use error::{Classified, Classify, ErrorKind, Outcome, SharedError, report};
 pub use event::{
     ApprovalRef, ApprovalRequest, ApprovalResult, EndState, Event, EventBody, EventKind,
@@ -88,10 +90,10 @@ pub use session::{
     ComputeState, DeletionState, ExecState, IdentityRef, LogRecord, Notes, Origin, Owner, Session,
 };
 pub use sessions::{
-    ApproveRequest, Approved, CancelReason, CancelRequest, CreateRequest, Delta, DescribeReport,
-    ExecRequest, ExecStream, ExecUpdate, FenceHolder, FollowRequest, FollowUpdate, ForkRequest,
-    LastError, ListPage, ListRequest, OnDisconnect, OpenCall, ReplayRequest, Resolution,
-    ResolveRequest, ResumeRequest, RunningOperation, Sessions, SessionsError, Standing,
+    ApproveRequest, Approved, CancelReason, CancelRequest, CreateRequest, Delta, ExecRequest,
+    ExecStream, ExecUpdate, FollowRequest, FollowUpdate, ForkRequest, ListPage, ListRequest,
+    OnDisconnect, ReplayRequest, Resolution, ResolveRequest, ResumeRequest, Sessions,
+    SessionsError,
 };
 pub use signal::Signal;
 pub use sink::{Divergence, EventSink, SinkError};
