@@ -3,10 +3,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use mainspring_api::{
-    AppendId, Bytes, Classify as _, Condition, DeletionState, ExecState, ExecutionId, SessionsError,
+    AppendId, Bytes, Classify as _, Condition, DeletionState, ErrorKind, ExecState, ExecutionId,
+    SessionUid, SessionsError,
 };
 use mainspring_controller::settle;
 use mainspring_eventlog::{Level, ListQuery, LogError, RowKey, SessionRow};
@@ -18,6 +20,18 @@ use crate::service::{Inner, Service, log_failed};
 
 /// Turns that are finished at a time.
 const LANES: usize = 16;
+
+/// How often the turns that could not be reached are tried once more.
+const ROUNDS_MAX: u32 = 8;
+
+/// The pause before the first of those rounds; each is twice as long as the one
+/// before, up to [`PAUSE_MAX`]. All together take about two minutes.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Turns that are kept for another round; beyond, one that cannot be reached is refused.
+const UNREACHED_MAX: usize = 65_536;
 
 /// Sessions of one page of the search.
 const PAGE: usize = 200;
@@ -56,12 +70,52 @@ struct Counts {
     resumed: AtomicUsize,
     refused: AtomicUsize,
     left: AtomicUsize,
+    /// What could not be reached, such as a harness that comes up later than
+    /// its host.
+    unreached: Mutex<Vec<SessionUid>>,
+}
+
+impl Counts {
+    /// Keeps a turn for another round, if there is room.
+    fn keep(&self, session: &SessionUid) -> bool {
+        let mut unreached = self.unreached.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = unreached.len() < UNREACHED_MAX;
+        if has_room {
+            unreached.push(session.clone());
+        }
+        has_room
+    }
+
+    /// A turn that was not finished is kept for another round if that may help.
+    fn not_reached(&self, session: &SessionUid, error: &SessionsError, next: Round) {
+        let may_help = error.kind() == ErrorKind::Unavailable
+            && !matches!(error.condition(), Condition::Draining | Condition::Interrupted);
+        if next == Round::Another && may_help && self.keep(session) {
+            tracing::info!(
+                session = %session, code = error.code(),
+                "an interrupted turn cannot be reached yet; it is tried again"
+            );
+        } else {
+            self.refuse(session, error);
+        }
+    }
+
+    fn refuse(&self, session: &SessionUid, error: &SessionsError) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        report(session, error, "an interrupted turn was not finished");
+    }
+
+    fn take_unreached(&self) -> Vec<SessionUid> {
+        std::mem::take(&mut *self.unreached.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Service {
     /// Finds the sessions whose latest turn is open, has no driver and waits for
-    /// no decision, and finishes those turns, a bounded number at a time. Returns
-    /// when the last one is over; a host that is drained begins no more of them.
+    /// no decision, and finishes those turns, a bounded number at a time. Those
+    /// whose harness cannot be reached are tried again for about two minutes.
+    /// Returns when the last one is over; a host that is drained begins no more
+    /// of them.
     ///
     /// # Guarantees
     /// A turn that somebody begins or resumes meanwhile is not entered twice.
@@ -78,8 +132,9 @@ impl Service {
             Search { inner, projects, query: None, ready: VecDeque::new(), failed: &failed };
         // One turn that takes long holds up its own lane alone.
         stream::unfold(search, Search::next)
-            .for_each_concurrent(LANES, |row| inner.recover(row, &counts))
+            .for_each_concurrent(LANES, |row| inner.recover(row, &counts, Round::Another))
             .await;
+        inner.recover_unreached(&counts).await;
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(log_failed(error));
         }
@@ -139,25 +194,49 @@ impl Search<'_> {
 }
 
 impl Inner {
-    async fn recover(self: &Arc<Self>, row: SessionRow, counts: &Counts) {
+    /// Tries those that could not be reached, until each is settled or the
+    /// rounds are over.
+    async fn recover_unreached(self: &Arc<Self>, counts: &Counts) {
+        let mut pause = PAUSE_MIN;
+        for round in 1..=ROUNDS_MAX {
+            let sessions = counts.take_unreached();
+            if sessions.is_empty() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.draining.wait() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+            let next = if round < ROUNDS_MAX { Round::Another } else { Round::Last };
+            stream::iter(&sessions)
+                .for_each_concurrent(LANES, |session| async move {
+                    match self.find(session).await {
+                        Ok(row) => self.recover(row, counts, next).await,
+                        Err(error) => counts.refuse(session, &error),
+                    }
+                })
+                .await;
+        }
+    }
+
+    async fn recover(self: &Arc<Self>, row: SessionRow, counts: &Counts, next: Round) {
         let session = &row.session.uid;
         let (count, said) = match self.ownerless(&row).await {
             Ok(execution) => match self.finish_ownerless(&row, execution).await {
-                Ok(true) => (&counts.resumed, Ok("an interrupted turn was resumed")),
-                Ok(false) => (&counts.left, Ok("it was gone on with meanwhile")),
+                Ok(true) => (&counts.resumed, "an interrupted turn was resumed"),
+                Ok(false) => (&counts.left, "it was gone on with meanwhile"),
                 Err(error) if error.condition() == Condition::SessionBusy => {
-                    (&counts.left, Ok("it was gone on with meanwhile"))
+                    (&counts.left, "it was gone on with meanwhile")
                 }
-                Err(error) => (&counts.refused, Err(error)),
+                Err(error) => return counts.not_reached(session, &error, next),
             },
-            Err(Left::Because(why)) => (&counts.left, Ok(why)),
-            Err(Left::Failed(error)) => (&counts.refused, Err(error)),
+            Err(Left::Because(why)) => (&counts.left, why),
+            Err(Left::Failed(error)) => return counts.not_reached(session, &error, next),
         };
         count.fetch_add(1, Ordering::Relaxed);
-        match said {
-            Ok(what) => tracing::info!(session = %session, "{what}"),
-            Err(error) => report(session, &error, "an interrupted turn was not finished"),
-        }
+        tracing::info!(session = %session, "{said}");
     }
 
     /// The open turn of a session, if it is this host's to go on with.
@@ -245,6 +324,13 @@ impl Inner {
             projects.extend(names.filter(|name| *name != self.options.project));
         }
     }
+}
+
+/// Whether what cannot be reached is tried once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Another,
+    Last,
 }
 
 /// Why an open turn is not gone on with.

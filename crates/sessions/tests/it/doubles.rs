@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mainspring_api::{
@@ -125,6 +125,8 @@ impl ToolExecutor for Tools {
 pub(crate) struct Compute {
     calls: Mutex<Vec<&'static str>>,
     pub(crate) no_snapshot: AtomicBool,
+    /// How often it still says that it is not up yet.
+    pub(crate) not_up: AtomicUsize,
     /// Whether a snapshot waits for `go`, once it has begun.
     pub(crate) slow_snapshot: AtomicBool,
     pub(crate) capturing: Signal<()>,
@@ -158,7 +160,13 @@ impl Runtime for Compute {
         _history: Arc<dyn SessionHistory>,
     ) -> Result<Incarnation, RuntimeError> {
         self.note("create");
-        Ok(incarnation())
+        let left = self
+            .not_up
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => Err(RuntimeError::CheckpointPending),
+            Err(_) => Ok(incarnation()),
+        }
     }
 
     async fn snapshot(

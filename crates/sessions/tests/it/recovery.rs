@@ -14,6 +14,7 @@ use mainspring_api::{
 use mainspring_eventlog::{Holder, Liveness, LogError, mint_any};
 use mainspring_sessions::{ExecStateProjection, Service};
 use mainspring_testkit::{HookedLog, LogCall, LogHook};
+use tokio::time::Instant;
 
 use crate::support::{Drive as _, World, caller, shown, turn};
 
@@ -292,6 +293,35 @@ async fn a_decided_turn_is_finished_at_the_next_start() {
     let done = world.service_by("scripted", "second").resume_interrupted().await.unwrap();
     assert_eq!(done.resumed, 1);
     assert_eq!(world.journal(&session).await, "ES IN TC AQ SUSPEND AR TR OUT END RESUME");
+}
+
+/// A harness that comes up after its host is waited for, a bounded time.
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_compute_is_not_up_yet_is_tried_again() {
+    let world = World::new();
+    world.tools.repeatable.store(true, Ordering::Relaxed);
+    let sessions = left_open(&world, &["default"], 2).await;
+    world.compute.not_up.store(5, Ordering::Relaxed);
+    let done = world.service_by("scripted", "second").resume_interrupted().await.unwrap();
+    assert_eq!((done.resumed, done.refused, done.left), (2, 0, 0));
+    for session in &sessions {
+        assert!(world.journal(session).await.contains("END"));
+    }
+    let open = left_open(&world, &["default"], 1).await;
+    world.compute.not_up.store(usize::MAX, Ordering::Relaxed);
+    let next = world.service_by("scripted", "third");
+    let begun = Instant::now();
+    let done = next.resume_interrupted().await.unwrap();
+    assert_eq!((done.resumed, done.refused, done.left), (0, 1, 0));
+    assert!(begun.elapsed() > Duration::from_secs(100));
+    // A drain ends the waiting.
+    let (waiting, begun) = (next.clone(), Instant::now());
+    let waiting = tokio::spawn(async move { waiting.resume_interrupted().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    next.drain();
+    assert_eq!(waiting.await.unwrap().refused, 1);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(!world.journal(&open[0]).await.contains("END"));
 }
 
 /// A call that nobody knows the outcome of stays for a person; an import was
