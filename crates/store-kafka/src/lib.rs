@@ -1,0 +1,1 @@
+//! Log store on Apache Kafka.
