@@ -252,7 +252,9 @@ fn expect_ports(state: &State, readiness: Readiness) -> Result<()> {
 pub(super) fn down(place: &Place, purge: bool) -> Result<()> {
     let _lock = place.lock()?;
     if let Some(mut state) = State::load(&place.folder)? {
-        stop_all(&place.folder, &mut state, STOP_LIMIT)?;
+        // Data that goes away need not be left in order.
+        let limit = if purge { Duration::ZERO } else { STOP_LIMIT };
+        stop_all(&place.folder, &mut state, limit)?;
     }
     if purge {
         fetch::remove(&place.folder)?;
@@ -260,14 +262,15 @@ pub(super) fn down(place: &Place, purge: bool) -> Result<()> {
     Ok(())
 }
 
-/// Stops every broker, by force if it does not follow within `limit`, and removes their network.
+/// Stops every broker, by force if it does not follow within `limit` or if that is zero, and removes their network.
 fn stop_all(folder: &Path, state: &mut State, limit: Duration) -> Result<()> {
     let processes: Vec<_> = state.brokers.iter().filter_map(|broker| broker.process).collect();
     if !limit.is_zero() {
         if let Some(subnet) = state.subnet {
-            // A broker that is cut off from its controllers does not stop in time.
+            // A broker that is cut off from its controllers does not stop in time. That is all that is lost where a
+            // part of the network is gone, which is no reason to leave the rest.
             for broker in &state.brokers {
-                net::heal(subnet, broker.id)?;
+                net::heal(subnet, broker.id).ok();
             }
         }
         for process in &processes {
@@ -344,6 +347,11 @@ pub(super) fn resume(place: &Place, ids: &[u8]) -> Result<()> {
 fn signal_each(place: &Place, ids: &[u8], number: Signal, then: Health) -> Result<()> {
     let state = place.state()?;
     let brokers: Vec<&Broker> = ids.iter().map(|id| state.broker(*id)).collect::<Result<_>>()?;
+    for broker in &brokers {
+        if broker.health()? == Health::Dead {
+            bail!("broker {} is dead", broker.id);
+        }
+    }
     for broker in brokers {
         signal(broker, number, then)?;
     }
