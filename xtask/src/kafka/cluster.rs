@@ -404,3 +404,39 @@ fn network(state: &State, name: &str) -> Result<u8> {
     net::check()?;
     state.subnet.with_context(|| format!("the cluster `{name}` is down"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::tests::sample;
+    use super::*;
+
+    #[test]
+    fn a_cluster_stays_in_its_shape() {
+        let fits = |brokers, tls| {
+            let wanted = Wanted { brokers, netns: false, tls };
+            fitting(sample(3, true), &wanted, "x").map(drop)
+        };
+        fits(Some(3), true).unwrap();
+        // Without options it is taken as it is.
+        fits(None, false).unwrap();
+        for (brokers, tls) in [(Some(1), true), (Some(3), false), (None, true)] {
+            let error = fits(brokers, tls).unwrap_err().to_string();
+            assert!(error.contains("another shape (--brokers 3 --tls)"), "{error}");
+        }
+    }
+
+    #[test]
+    fn links_are_cut_only_where_there_are_any() {
+        let error = network(&sample(3, false), "x").unwrap_err().to_string();
+        assert!(error.contains("start it with `up --netns`"), "{error}");
+    }
+
+    #[test]
+    fn brokers_without_tls_have_two_ports() {
+        let mut broker = sample(1, false).brokers.remove(0);
+        set_ports(&mut broker, [1, 2, 3, 4], false);
+        assert_eq!(vec![1, 2], ports(&broker).collect::<Vec<_>>());
+        set_ports(&mut broker, [1, 2, 3, 4], true);
+        assert_eq!(vec![1, 2, 3, 4], ports(&broker).collect::<Vec<_>>());
+    }
+}
