@@ -4,19 +4,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
 
 use super::args::Wanted;
 use super::broker::{self, Ground, Launched, Readiness};
+use super::faults::{SIGNAL_LIMIT, signal};
 use super::process::Health;
 use super::state::{Broker, Lock, State};
 use super::{VERSION, fetch, net, tls};
 
 /// How long a broker has to stop when asked to.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// How long a process has to follow a signal that it cannot refuse.
-const SIGNAL_LIMIT: Duration = Duration::from_secs(10);
 /// How often other ports are tried when somebody took those that were free.
 const PORTS_TRIES_MAX: usize = 3;
 /// The ports of brokers that have a network of their own.
@@ -29,7 +28,7 @@ pub(super) struct Place {
     kafka: PathBuf,
     /// The cluster's own.
     pub(super) folder: PathBuf,
-    name: String,
+    pub(super) name: String,
 }
 
 impl Place {
@@ -219,9 +218,30 @@ fn complete(ground: Ground<'_>, state: &mut State) -> Result<()> {
         }
     }
     let dead = state.those(Health::Dead)?;
-    let launched = launch(ground, state, &dead)?;
     let all: Vec<u8> = state.brokers.iter().map(|broker| broker.id).collect();
-    expect_ports(state, broker::wait_ready(ground, state, &launched, &all, &all)?)
+    start_some(ground, state, &dead, &all)
+}
+
+/// Starts some brokers of a cluster and waits until all those of `asked` serve.
+fn start_some(ground: Ground<'_>, state: &mut State, ids: &[u8], asked: &[u8]) -> Result<()> {
+    let outcome = launch(ground, state, ids)
+        .and_then(|launched| broker::wait_ready(ground, state, &launched, asked, asked));
+    let error = match outcome {
+        Ok(Readiness::Ready) => return Ok(()),
+        // The ports of a broker stay while others run: clients and brokers know them.
+        Ok(Readiness::PortTaken(id)) => {
+            let address = state.broker(id)?.address();
+            anyhow!("somebody took a port of broker {id}, at {address}, while it was dead")
+        }
+        Err(error) => error,
+    };
+    // A broker that has no port lives on and answers nobody.
+    for id in ids {
+        if let Some(process) = state.broker(*id)?.process {
+            process.signal(Signal::KILL)?;
+        }
+    }
+    Err(error)
 }
 
 /// Starts processes and writes down which they are.
@@ -237,15 +257,6 @@ fn launch(ground: Ground<'_>, state: &mut State, ids: &[u8]) -> Result<Vec<Launc
         all.push(launched);
     }
     Ok(all)
-}
-
-/// The ports of a broker stay while others run: clients and brokers know them.
-fn expect_ports(state: &State, readiness: Readiness) -> Result<()> {
-    if let Readiness::PortTaken(id) = readiness {
-        let address = state.broker(id)?.address();
-        bail!("broker {id} cannot start: somebody took its ports while it was dead ({address})");
-    }
-    Ok(())
 }
 
 /// Stops the cluster; with `purge` nothing of it remains.
@@ -324,85 +335,7 @@ pub(super) fn start(place: &Place, ids: &[u8]) -> Result<()> {
             "{running} of {all} brokers are no majority, so none would serve: start more at once"
         );
     }
-    let launched = launch(ground, &mut state, ids)?;
-    expect_ports(&state, broker::wait_ready(ground, &state, &launched, ids, ids)?)
-}
-
-/// Ends brokers without notice.
-pub(super) fn kill(place: &Place, ids: &[u8]) -> Result<()> {
-    signal_each(place, ids, Signal::KILL, Health::Dead)
-}
-
-/// Stops the clock of brokers.
-pub(super) fn pause(place: &Place, ids: &[u8]) -> Result<()> {
-    signal_each(place, ids, Signal::STOP, Health::Paused)
-}
-
-/// Lets paused brokers go on.
-pub(super) fn resume(place: &Place, ids: &[u8]) -> Result<()> {
-    signal_each(place, ids, Signal::CONT, Health::Running)
-}
-
-/// Signals change no state file, so that a broker can be killed while another starts.
-fn signal_each(place: &Place, ids: &[u8], number: Signal, then: Health) -> Result<()> {
-    let state = place.state()?;
-    let brokers: Vec<&Broker> = ids.iter().map(|id| state.broker(*id)).collect::<Result<_>>()?;
-    for broker in &brokers {
-        if broker.health()? == Health::Dead {
-            bail!("broker {} is dead", broker.id);
-        }
-    }
-    for broker in brokers {
-        signal(broker, number, then)?;
-    }
-    Ok(())
-}
-
-fn signal(broker: &Broker, number: Signal, then: Health) -> Result<()> {
-    let id = broker.id;
-    let Some(process) = broker.process else { bail!("broker {id} is dead") };
-    if !process.signal(number)? {
-        bail!("broker {id} is dead");
-    }
-    if !process.wait_for(then, SIGNAL_LIMIT)? {
-        bail!("broker {id} is not {then} after {number:?}");
-    }
-    Ok(())
-}
-
-/// Cuts brokers from everybody, or from each other broker.
-pub(super) fn cut(place: &Place, ids: &[u8], from_peers: bool) -> Result<()> {
-    let state = place.state()?;
-    let subnet = network(&state, &place.name)?;
-    for &id in ids {
-        state.broker(id)?;
-        if from_peers {
-            let peers = state.brokers.iter().map(|broker| broker.id).filter(|peer| *peer != id);
-            net::cut_from(subnet, id, peers)?;
-        } else {
-            net::cut(subnet, id)?;
-        }
-    }
-    Ok(())
-}
-
-/// Undoes every cut of brokers.
-pub(super) fn heal(place: &Place, ids: &[u8]) -> Result<()> {
-    let state = place.state()?;
-    let subnet = network(&state, &place.name)?;
-    for &id in ids {
-        state.broker(id)?;
-        net::heal(subnet, id)?;
-    }
-    Ok(())
-}
-
-fn network(state: &State, name: &str) -> Result<u8> {
-    if !state.netns {
-        bail!("the cluster `{name}` has no network that can be cut: start it with `up --netns`");
-    }
-    net::check()?;
-    state.subnet.with_context(|| format!("the cluster `{name}` is down"))
+    start_some(ground, &mut state, ids, ids)
 }
 
 #[cfg(test)]
@@ -423,12 +356,6 @@ mod tests {
             let error = fits(brokers, tls).unwrap_err().to_string();
             assert!(error.contains("another shape (--brokers 3 --tls)"), "{error}");
         }
-    }
-
-    #[test]
-    fn links_are_cut_only_where_there_are_any() {
-        let error = network(&sample(3, false), "x").unwrap_err().to_string();
-        assert!(error.contains("start it with `up --netns`"), "{error}");
     }
 
     #[test]

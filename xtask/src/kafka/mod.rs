@@ -7,6 +7,7 @@ mod args;
 mod broker;
 mod cluster;
 mod config;
+mod faults;
 mod fetch;
 mod net;
 mod process;
@@ -36,12 +37,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         Command::Up(wanted) => cluster::up(&place, &wanted),
         Command::Down { purge } => cluster::down(&place, purge),
         Command::Status { json } => status::print(&place, json),
-        Command::Kill(ids) => cluster::kill(&place, &ids),
+        Command::Kill(ids) => faults::kill(&place, &ids),
         Command::Start(ids) => cluster::start(&place, &ids),
-        Command::Pause(ids) => cluster::pause(&place, &ids),
-        Command::Resume(ids) => cluster::resume(&place, &ids),
-        Command::Cut { ids, from_peers } => cluster::cut(&place, &ids, from_peers),
-        Command::Heal(ids) => cluster::heal(&place, &ids),
+        Command::Pause(ids) => faults::pause(&place, &ids),
+        Command::Resume(ids) => faults::resume(&place, &ids),
+        Command::Cut { ids, from_peers } => faults::cut(&place, &ids, from_peers),
+        Command::Heal(ids) => faults::heal(&place, &ids),
     }
 }
 
