@@ -97,7 +97,7 @@ mod tests {
         answer.extend(CORRELATION.to_be_bytes());
         answer.extend(0_i32.to_be_bytes());
         answer.extend(2_i32.to_be_bytes());
-        for (id, rack) in [(3_i32, Some("r")), (1, None)] {
+        for (id, rack) in [(3_i32, None), (1, Some("r"))] {
             answer.extend(id.to_be_bytes());
             answer.extend([0, 4]);
             answer.extend(b"host");
