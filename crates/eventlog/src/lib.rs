@@ -48,10 +48,11 @@ pub use input_hash::{go_json_string, input_hash};
 pub use kv::replica;
 pub use kv::{KvOptions, KvStore, SCHEMA_VERSION, SessionTotals, StoreStats};
 pub use log::{
-    EventLog, FenceRow, Follow, Holder, ImportRecord, ImportRow, LIST_PAGE_BYTES_MAX, Level,
-    Limits, ListQuery, Liveness, MARKED_MAX, Mark, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows,
-    NewSession, PROJECT_BYTES_MAX, Page, PageKey, Purge, ROW_KEY_BYTES_MAX, ReadLimit, RowKey,
-    RowPatch, SESSION_METADATA_BYTES_MAX, SESSION_NAME_BYTES_MAX, SessionRow, Verified, mint_any,
+    Durability, EventLog, FenceRow, Follow, HOST_ADDRESS_BYTES_MAX, Holder, ImportRecord,
+    ImportRow, LIST_PAGE_BYTES_MAX, Level, Limits, ListQuery, Liveness, MARKED_MAX, Mark,
+    NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, NewSession, PROJECT_BYTES_MAX, Page, PageKey, Purge,
+    ROW_KEY_BYTES_MAX, ReadLimit, RowKey, RowPatch, SESSION_METADATA_BYTES_MAX,
+    SESSION_NAME_BYTES_MAX, SessionRow, Verified, WarmHost, Warmth, mint_any,
 };
 pub use memory::MemoryEngine;
 pub use recovering::{OpenProgress, Recovering};

@@ -8,9 +8,9 @@ use mainspring_api::{
     AppendId, BoxStream, Event, ExecutionId, Fence, Head, Seq, SessionUid, StoreId, async_trait,
 };
 use mainspring_eventlog::{
-    Batch, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level, Limits,
-    ListQuery, Liveness, LogError, Mark, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
-    SessionRow, StoredRecord, Verified,
+    Batch, Durability, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level,
+    Limits, ListQuery, Liveness, LogError, Mark, NamedRows, NewSession, Page, Purge, ReadLimit,
+    RowPatch, SessionRow, StoredRecord, Verified, Warmth,
 };
 
 /// An operation of a log that can fail.
@@ -54,6 +54,11 @@ pub trait LogHook: fmt::Debug + Send + Sync + 'static {
     fn liveness(&self) -> Option<&dyn Liveness> {
         None
     }
+
+    /// Says which host is warm, in the place of the log inside.
+    fn warmth(&self) -> Option<&dyn Warmth> {
+        None
+    }
 }
 
 /// A log whose operations all pass through a hook.
@@ -89,6 +94,10 @@ impl<H: LogHook> EventLog for HookedLog<H> {
 
     fn limits(&self) -> Limits {
         self.inner.limits()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
     }
 
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
@@ -233,6 +242,10 @@ impl<H: LogHook> EventLog for HookedLog<H> {
 
     fn liveness(&self) -> Option<&dyn Liveness> {
         self.hook.liveness().or_else(|| self.inner.liveness())
+    }
+
+    fn warmth(&self) -> Option<&dyn Warmth> {
+        self.hook.warmth().or_else(|| self.inner.warmth())
     }
 
     async fn annotate(

@@ -49,6 +49,7 @@ pub async fn offers_are_what_is_there<S: Subject>(subject: S) {
         ("rows", log.rows().is_some()),
         ("purge", log.purge().is_some()),
         ("liveness", log.liveness().is_some()),
+        ("warmth", log.warmth().is_some()),
     ];
     for (part, present) in there {
         assert_eq!(present, S::OFFERS.contains(&part), "{part}");

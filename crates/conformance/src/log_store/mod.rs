@@ -24,6 +24,7 @@ pub mod cases_race;
 pub mod cases_read;
 pub mod cases_rows;
 pub mod cases_settle;
+pub mod cases_warmth;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use mainspring_eventlog::EventLog;
 
 /// Optional parts of the contract that this suite knows.
-pub const PARTS: &[&str] = &["follow", "rows", "purge", "liveness"];
+pub const PARTS: &[&str] = &["follow", "rows", "purge", "liveness", "warmth"];
 
 /// A store under test. It starts empty and is alone on its files.
 pub trait Subject: Sized {
@@ -261,6 +262,10 @@ macro_rules! __log_store_cases {
             cases_liveness:
                 a_holder_that_was_never_seen_is_dead,
                 an_announced_holder_is_alive;
+            cases_warmth:
+                a_store_that_no_host_announced_has_no_warm_host,
+                a_warm_host_is_named_with_its_address,
+                an_address_over_its_bound_is_refused;
         }
     };
 }

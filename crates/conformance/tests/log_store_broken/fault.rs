@@ -254,4 +254,10 @@ faults! {
     HoldersNeverDie => [a_holder_that_was_never_seen_is_dead],
     /// Only the last holder is known.
     LivesOnlyOne => [an_announced_holder_is_alive],
+    /// It names a host that never was.
+    NobodyIsWarm => [a_store_that_no_host_announced_has_no_warm_host],
+    /// Where a host is reached is lost.
+    WarmHostsHaveNoAddress => [a_warm_host_is_named_with_its_address],
+    /// An address may be as long as it likes.
+    TakesAnyAddress => [an_address_over_its_bound_is_refused],
 }

@@ -37,7 +37,7 @@ impl Subject {
 }
 
 impl log_store::Subject for Subject {
-    const OFFERS: &'static [&'static str] = &["follow", "rows", "purge", "liveness"];
+    const OFFERS: &'static [&'static str] = &["follow", "rows", "purge", "liveness", "warmth"];
 
     fn log(&self) -> Arc<dyn EventLog> {
         Arc::clone(&self.log)

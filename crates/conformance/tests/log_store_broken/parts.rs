@@ -3,8 +3,8 @@
 use futures_util::{StreamExt as _, future, stream};
 use mainspring_api::{AppendId, BoxStream, Bytes, Head, Seq, SessionUid, async_trait};
 use mainspring_eventlog::{
-    Follow, Holder, Liveness, LogError, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, Purge, RowKey,
-    SessionRow, StoredRecord,
+    Follow, HOST_ADDRESS_BYTES_MAX, Holder, Liveness, LogError, NAMED_ROW_BYTES_MAX, NamedRow,
+    NamedRows, Purge, RowKey, SessionRow, StoredRecord, WarmHost, Warmth,
 };
 use mainspring_testkit::{read_all, sample};
 
@@ -133,12 +133,35 @@ impl Liveness for Broken {
         if self.is(Fault::LivesOnlyOne) {
             alive.clear();
         }
-        alive.push(holder.id.clone());
+        alive.push(holder.clone());
         Ok(())
     }
 
     async fn is_alive(&self, holder: &str) -> Result<bool, LogError> {
-        let known = self.alive.lock().unwrap().iter().any(|id| id == holder);
+        let known = self.alive.lock().unwrap().iter().any(|known| known.id == holder);
         Ok(known || self.is(Fault::HoldersNeverDie))
+    }
+}
+
+#[async_trait]
+impl Warmth for Broken {
+    fn warm_host(&self, _session: &SessionUid) -> Option<WarmHost> {
+        let mut address = self.address.lock().unwrap().clone();
+        if self.is(Fault::WarmHostsHaveNoAddress) {
+            address.clear();
+        }
+        let holder = match self.fault {
+            Fault::NobodyIsWarm => sample::holder("nobody"),
+            _ => self.alive.lock().unwrap().first()?.clone(),
+        };
+        Some(WarmHost { holder, address })
+    }
+
+    async fn advertise(&self, address: &str) -> Result<(), LogError> {
+        if address.len() > HOST_ADDRESS_BYTES_MAX && !self.is(Fault::TakesAnyAddress) {
+            return Err(LogError::Invalid("the address of the host is too long"));
+        }
+        *self.address.lock().unwrap() = address.to_owned();
+        Ok(())
     }
 }

@@ -8,9 +8,9 @@ use mainspring_api::{
     AppendId, BoxStream, Event, ExecutionId, Fence, Head, Seq, SessionUid, StoreId, async_trait,
 };
 use mainspring_eventlog::{
-    Batch, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level, Limits,
-    ListQuery, Liveness, LogError, Mark, NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch,
-    SessionRow, StoredRecord, Verified,
+    Batch, Durability, EventLog, ExecutionView, Follow, Holder, ImportRecord, ImportRow, Level,
+    Limits, ListQuery, Liveness, LogError, Mark, NamedRows, NewSession, Page, Purge, ReadLimit,
+    RowPatch, SessionRow, StoredRecord, Verified, Warmth,
 };
 use mainspring_testkit::{read_all, sample};
 
@@ -23,7 +23,9 @@ pub(crate) struct Broken {
     pub(crate) projects: Mutex<HashSet<String>>,
     pub(crate) lost: Mutex<HashSet<AppendId>>,
     pub(crate) children: Mutex<HashMap<SessionUid, Vec<SessionUid>>>,
-    pub(crate) alive: Mutex<Vec<String>>,
+    pub(crate) alive: Mutex<Vec<Holder>>,
+    /// Where clients reach this host.
+    pub(crate) address: Mutex<String>,
     /// What was marked once.
     pub(crate) marked: Mutex<HashMap<Mark, Vec<SessionRow>>>,
     /// What was open once.
@@ -32,8 +34,8 @@ pub(crate) struct Broken {
 
 impl Broken {
     pub(crate) fn new(inner: Arc<dyn EventLog>, fault: Fault) -> Self {
-        let (projects, lost, children, alive, marked, open) = Default::default();
-        Self { inner, fault, projects, lost, children, alive, marked, open }
+        let (projects, lost, children, alive, address, marked, open) = Default::default();
+        Self { inner, fault, projects, lost, children, alive, address, marked, open }
     }
 
     pub(crate) fn is(&self, fault: Fault) -> bool {
@@ -75,6 +77,10 @@ impl EventLog for Broken {
 
     fn limits(&self) -> Limits {
         self.inner.limits()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
     }
 
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
@@ -414,6 +420,10 @@ impl EventLog for Broken {
     }
 
     fn liveness(&self) -> Option<&dyn Liveness> {
+        Some(self)
+    }
+
+    fn warmth(&self) -> Option<&dyn Warmth> {
         Some(self)
     }
 

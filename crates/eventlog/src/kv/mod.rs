@@ -31,8 +31,8 @@ use crate::chain::{Batch, StoredRecord};
 use crate::engine::{Engine, EngineError, KvRead};
 use crate::error::LogError;
 use crate::log::{
-    EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Mark, NamedRows,
-    NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, Verified,
+    Durability, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, Mark,
+    NamedRows, NewSession, Page, Purge, ReadLimit, RowPatch, SessionRow, Verified,
 };
 use crate::view::ExecutionView;
 use committer::{Committer, Shared};
@@ -186,6 +186,10 @@ impl<E: Engine> EventLog for KvStore<E> {
 
     fn limits(&self) -> Limits {
         self.state.shared.limits
+    }
+
+    fn durability(&self) -> Durability {
+        if self.shared.engine.is_durable() { Durability::Local } else { Durability::Volatile }
     }
 
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {

@@ -1,6 +1,7 @@
 //! The contract of a log store.
 
 mod bounds;
+mod durability;
 mod import;
 mod parts;
 mod types;
@@ -15,8 +16,10 @@ use mainspring_api::{
 pub use bounds::{
     LIST_PAGE_BYTES_MAX, PROJECT_BYTES_MAX, SESSION_METADATA_BYTES_MAX, SESSION_NAME_BYTES_MAX,
 };
+pub use durability::Durability;
 pub use parts::{
-    Follow, Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, Purge, ROW_KEY_BYTES_MAX, RowKey,
+    Follow, HOST_ADDRESS_BYTES_MAX, Liveness, NAMED_ROW_BYTES_MAX, NamedRow, NamedRows, Purge,
+    ROW_KEY_BYTES_MAX, RowKey, WarmHost, Warmth,
 };
 pub use types::{
     FenceRow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, MARKED_MAX, Mark,
@@ -45,6 +48,11 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
 
     /// Sizes that the store accepts.
     fn limits(&self) -> Limits;
+
+    /// What an answered write is safe from.
+    fn durability(&self) -> Durability {
+        Durability::Local
+    }
 
     /// Creates a session with an empty journal.
     ///
@@ -292,6 +300,11 @@ pub trait EventLog: fmt::Debug + Send + Sync + 'static {
 
     /// Signs of life, where more than one process writes.
     fn liveness(&self) -> Option<&dyn Liveness> {
+        None
+    }
+
+    /// Which host has a session at hand, where more than one serves it.
+    fn warmth(&self) -> Option<&dyn Warmth> {
         None
     }
 }

@@ -147,3 +147,36 @@ pub trait Liveness: fmt::Debug + Send + Sync {
     /// `Unavailable`.
     async fn is_alive(&self, holder: &str) -> Result<bool, LogError>;
 }
+
+/// Which host has a session at hand. **Advice, never authority**: any host
+/// serves any session, the warm one with less work.
+#[async_trait]
+pub trait Warmth: fmt::Debug + Send + Sync {
+    /// The host that has `session` at hand, as far as this one knows; `None`
+    /// when no host that gives signs of life is known to.
+    ///
+    /// # Guarantees
+    /// - It asks nobody: it is cheap enough for every answer.
+    /// - Once all hosts have heard of each other they name the same one; a host
+    ///   that is alone names itself.
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost>;
+
+    /// Tells the other hosts where clients reach this one, with its signs of
+    /// life, until this handle closes. The last one told is the one in force.
+    ///
+    /// # Errors
+    /// `Invalid` for an address over [`HOST_ADDRESS_BYTES_MAX`]; `Unavailable`.
+    async fn advertise(&self, address: &str) -> Result<(), LogError>;
+}
+
+/// The bytes that the address of a host may have.
+pub const HOST_ADDRESS_BYTES_MAX: usize = 1_024;
+
+/// A host that has a session at hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarmHost {
+    /// Its incarnation, as it announced itself.
+    pub holder: Holder,
+    /// Where clients reach it; empty when it has not told.
+    pub address: String,
+}
