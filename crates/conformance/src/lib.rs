@@ -41,4 +41,4 @@ pub mod log_store;
 mod run;
 pub mod sessions;
 
-pub use run::run;
+pub use run::{run, run_if_there};

@@ -97,6 +97,13 @@ impl KafkaConfig {
         config
     }
 
+    /// For what may stand in the log twice.
+    pub(crate) fn plain_producer(&self) -> ClientConfig {
+        let mut config = self.producer();
+        config.set("enable.idempotence", "false");
+        config
+    }
+
     pub(crate) fn producer(&self) -> ClientConfig {
         let mut config = self.base();
         let timeout = self.write_max.as_millis().max(2_000).to_string();
@@ -107,6 +114,17 @@ impl KafkaConfig {
             .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
             .set("message.timeout.ms", timeout)
             .set("request.timeout.ms", "2500");
+        config
+    }
+
+    /// For messages that are read by their offset: what is assigned next waits
+    /// for the fetch before it.
+    pub(crate) fn reader(&self) -> ClientConfig {
+        let mut config = self.consumer();
+        config
+            .set("fetch.wait.max.ms", "5")
+            .set("queued.max.messages.kbytes", "32768")
+            .set("fetch.max.bytes", (17 << 20).to_string());
         config
     }
 

@@ -22,6 +22,7 @@ mod open;
 mod progress;
 mod states;
 mod store;
+mod topic;
 mod view;
 
 pub use config::KafkaConfig;
@@ -29,3 +30,4 @@ pub use error::Halt;
 pub use frame::{Genesis, RULES_LEVEL};
 pub use progress::CatchUp;
 pub use store::KafkaStore;
+pub use topic::{Finding, NewTopics, PARTITIONS_MAX, TopicReport, check, init, void_digest};

@@ -16,19 +16,65 @@ use crate::frame::{Frame, Genesis, Statement};
 /// How long the broker may take for one answer.
 const ASK_MAX: Duration = Duration::from_secs(10);
 
-/// The partitions of a topic; `None` when there is no such topic.
+/// Pause between two questions.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Asks until there is an answer, within a bound: leaders move, and a topic that
+/// was just made is not known to every broker.
+///
+/// # Errors
+/// `Unavailable` with the last answer; `Halted` when this client is refused.
+#[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
+pub(crate) fn ask<T>(
+    what: &str,
+    mut question: impl FnMut() -> Result<T, KafkaError>,
+) -> Result<T, LogError> {
+    let since = Instant::now();
+    loop {
+        let error = match question() {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if crate::error::is_refused(&error) {
+            return Err(Halt::AccessRefused(format!("{what}: {error}")).into());
+        }
+        if is_lost_topic(&error) || since.elapsed() >= ASK_MAX {
+            return Err(unsent(what, error));
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// The partitions of a topic, each with the number of its replicas; `None` when
+/// there is no such topic.
 ///
 /// # Errors
 /// `Unavailable` when no broker answers.
-pub(crate) fn partitions(client: &BaseConsumer, topic: &str) -> Result<Option<u32>, LogError> {
-    let metadata = match client.fetch_metadata(Some(topic), ASK_MAX) {
-        Ok(metadata) => metadata,
-        Err(error) if is_lost_topic(&error) => return Ok(None),
-        Err(error) => return Err(unsent("no broker tells of the topic", error)),
-    };
-    let found = metadata.topics().iter().find(|found| found.name() == topic);
-    let count = found.filter(|found| found.error().is_none()).map(|found| found.partitions().len());
-    Ok(count.filter(|count| *count > 0).and_then(|count| u32::try_from(count).ok()))
+pub(crate) fn partitions(
+    client: &BaseConsumer,
+    topic: &str,
+) -> Result<Option<Vec<usize>>, LogError> {
+    let found = ask("no broker tells of the topic", || {
+        let metadata = match client.fetch_metadata(Some(topic), ASK_MAX) {
+            Ok(metadata) => metadata,
+            Err(error) if is_lost_topic(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let found = metadata.topics().iter().find(|found| found.name() == topic);
+        let Some(found) = found else { return Ok(None) };
+        if let Some(code) = found.error() {
+            let error = KafkaError::MetadataFetch(code.into());
+            return if is_lost_topic(&error) { Ok(None) } else { Err(error) };
+        }
+        Ok(Some(found.partitions().iter().map(|one| one.replicas().len()).collect::<Vec<_>>()))
+    })?;
+    Ok(found.filter(|partitions| !partitions.is_empty()))
+}
+
+/// How many partitions a topic has.
+fn count(client: &BaseConsumer, topic: &str) -> Result<u32, LogError> {
+    let found = partitions(client, topic)?.ok_or_else(|| Halt::TopicMissing(topic.to_owned()))?;
+    Ok(u32::try_from(found.len()).unwrap_or(u32::MAX))
 }
 
 /// The first offset of a partition, and the one after its last.
@@ -40,9 +86,9 @@ pub(crate) fn bounds(
     topic: &str,
     partition: u32,
 ) -> Result<(u64, u64), LogError> {
-    let (first, end) = client
-        .fetch_watermarks(topic, partition.cast_signed(), ASK_MAX)
-        .map_err(|error| unsent("the log's bounds cannot be asked for", error))?;
+    let (first, end) = ask("the log's bounds cannot be asked for", || {
+        client.fetch_watermarks(topic, partition.cast_signed(), ASK_MAX)
+    })?;
     Ok((first.cast_unsigned(), end.cast_unsigned()))
 }
 
@@ -62,7 +108,8 @@ pub(crate) fn each_message(
     if from >= to {
         return Ok(());
     }
-    assign(client, topic, partition, from).map_err(|error| unsent("the log cannot be read", error))?;
+    assign(client, topic, partition, from)
+        .map_err(|error| unsent("the log cannot be read", error))?;
     let mut since = Instant::now();
     loop {
         match client.poll(Duration::from_millis(100)) {
@@ -104,12 +151,7 @@ fn position(client: &BaseConsumer, topic: &str, partition: u32) -> Option<u64> {
     }
 }
 
-fn assign(
-    client: &BaseConsumer,
-    topic: &str,
-    partition: u32,
-    from: u64,
-) -> Result<(), KafkaError> {
+fn assign(client: &BaseConsumer, topic: &str, partition: u32, from: u64) -> Result<(), KafkaError> {
     let mut list = TopicPartitionList::new();
     let from = Offset::Offset(from.cast_signed());
     list.add_partition_offset(topic, partition.cast_signed(), from)?;
@@ -157,7 +199,8 @@ pub(crate) fn partition_genesis(
     });
     let genesis = genesis.filter(|genesis| genesis.partition == partition);
     genesis.map(Some).ok_or_else(|| {
-        Halt::NotALog(format!("partition {partition} of {topic} does not start with a genesis")).into()
+        Halt::NotALog(format!("partition {partition} of {topic} does not start with a genesis"))
+            .into()
     })
 }
 
@@ -167,7 +210,7 @@ pub(crate) fn partition_genesis(
 /// # Errors
 /// `Halted`, naming what is missing or other; `Unavailable`.
 pub(crate) fn genesis(client: &BaseConsumer, topic: &str) -> Result<Genesis, LogError> {
-    let found = partitions(client, topic)?.ok_or_else(|| Halt::TopicMissing(topic.to_owned()))?;
+    let found = count(client, topic)?;
     let not_begun = || {
         let why = format!("{topic} has no genesis yet; `mainspring kafka init` writes it");
         LogError::from(Halt::NotALog(why))
@@ -187,16 +230,20 @@ pub(crate) fn genesis(client: &BaseConsumer, topic: &str) -> Result<Genesis, Log
 }
 
 /// Whether the log, further on, voids the digest in the message at `offset`.
-pub(crate) fn is_voided(config: &KafkaConfig, partition: u32, offset: u64) -> Result<bool, LogError> {
+pub(crate) fn is_voided(
+    config: &KafkaConfig,
+    partition: u32,
+    offset: u64,
+) -> Result<bool, LogError> {
     let client: BaseConsumer =
-        config.consumer().create().map_err(|error| unsent("the log cannot be read", error))?;
+        config.reader().create().map_err(|error| unsent("the log cannot be read", error))?;
     let (_, end) = bounds(&client, &config.topic, partition)?;
     let mut voided = false;
     each_message(&client, &config.topic, partition, (offset + 1, end), &mut |_, _, bytes| {
         let frame = Frame::read(Bytes::copy_from_slice(bytes));
-        voided |= frame.iter().flat_map(|frame| &frame.entries).any(|entry| {
-            matches!(entry.statement, Statement::VoidDigest { offset: of } if of == offset)
-        });
+        voided |= frame.iter().flat_map(|frame| &frame.entries).any(
+            |entry| matches!(entry.statement, Statement::VoidDigest { offset: of } if of == offset),
+        );
         Ok(!voided)
     })?;
     Ok(voided)

@@ -12,7 +12,7 @@ use mainspring_eventlog::EngineError;
 use mainspring_eventlog::replica::record_value;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::Message as _;
-use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList};
 
 use crate::config::KafkaConfig;
 use crate::engine::{RecordPlace, Records};
@@ -152,9 +152,7 @@ const AHEAD_BYTES_MAX: usize = 4 << 20;
 
 impl Fetcher {
     fn start(config: &KafkaConfig) -> Result<Self, rdkafka::error::KafkaError> {
-        let mut client: ClientConfig = config.consumer();
-        client.set("queued.max.messages.kbytes", "8192").set("fetch.max.bytes", "4194304");
-        let consumer: BaseConsumer = client.create()?;
+        let consumer: BaseConsumer = config.reader().create()?;
         let (requests, queue) = sync_channel(QUEUE_MAX);
         let topic = config.topic.clone();
         let thread = std::thread::Builder::new()
@@ -186,7 +184,8 @@ fn run(consumer: &BaseConsumer, topic: &str, queue: &Receiver<Request>) {
     let mut next: Option<Place> = None;
     while let Ok(Request { partition, offset, answer }) = queue.recv() {
         let fetched = read_at(consumer, topic, partition, offset, next);
-        next = fetched.as_ref().ok().and_then(|read| read.last()).map(|(at, _)| (partition, at + 1));
+        next =
+            fetched.as_ref().ok().and_then(|read| read.last()).map(|(at, _)| (partition, at + 1));
         // Whoever asked may have given up.
         let _ = answer.send(fetched);
     }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use mainspring_api::{Clock, Entropy as _, OsEntropy, SystemClock};
 use mainspring_eventlog::replica::{Replica, unavailable};
-use mainspring_eventlog::{Engine, EngineError, Keep, KvRead as _, LogError, Space};
+use mainspring_eventlog::{Durability, Engine, EngineError, Keep, LogError, Space};
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::KafkaError;
 
@@ -41,55 +41,70 @@ impl KafkaStore {
     /// Opens the store of a topic, with the view that `view` holds, or fills it.
     ///
     /// Returns once the log was looked at; the fold then catches up by itself,
-    /// and reads wait for it. Blocks: not for a thread of an async runtime.
+    /// and reads wait for it.
     ///
     /// # Errors
     /// - `Halted`, by name: the topic is missing, not begun, lossy, or has other
     ///   partitions than its genesis says; or the view is ahead of the log, or
     ///   of another one. The view stays as it is.
     /// - `Unavailable` when no broker answers, or the view's engine fails.
-    pub fn open(config: KafkaConfig, view: Arc<dyn Engine>) -> Result<Self, LogError> {
-        let client: BaseConsumer = config.consumer().create().map_err(client_failed)?;
-        let genesis = log::genesis(&client, &config.topic)?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let mut writer = [0; 16];
-        OsEntropy.fill(&mut writer);
-        let lanes =
-            Lanes::new(&config, genesis.partitions, writer, clock).map_err(client_failed)?;
-        let messages = Messages::new(&config).map_err(client_failed)?;
-        let records: Arc<dyn Records> = Arc::clone(&messages) as _;
-        let replicas: Vec<Replica<PartitionEngine>> = (0..genesis.partitions)
-            .map(|partition| {
-                let engine = PartitionEngine::new(Arc::clone(&view), partition, Arc::clone(&records));
-                Replica::over(engine, config.limits)
-            })
-            .collect();
-        prepare(&genesis, &replicas)?;
-        let mut marks = Vec::with_capacity(replicas.len());
-        for (partition, replica) in (0..).zip(&replicas) {
-            marks.push(start_of(&client, &config, &genesis, partition, replica)?);
+    pub async fn open(config: KafkaConfig, view: Arc<dyn Engine>) -> Result<Self, LogError> {
+        let report = crate::topic::check(&config).await?;
+        if let Some(fault) = report.faults().next() {
+            return Err(Halt::TopicLossy(fault.to_string()).into());
         }
-        let progress = Arc::new(Progress::new(genesis.partitions));
-        for (partition, mark) in (0..).zip(&marks) {
-            let (_, end) = log::bounds(&client, &config.topic, partition)?;
-            progress.heard_end(partition, end);
-            progress.set_applied(partition, mark.next);
-        }
-        drop(client);
-        start(config, genesis, replicas, lanes, messages, progress, marks)
+        let durability = report.durability;
+        blocking::unblock(move || open(config, view, durability)).await
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one store, made just above")]
-fn start(
+fn open(
+    config: KafkaConfig,
+    view: Arc<dyn Engine>,
+    durability: Durability,
+) -> Result<KafkaStore, LogError> {
+    let client: BaseConsumer = config.reader().create().map_err(client_failed)?;
+    let genesis = log::genesis(&client, &config.topic)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut writer = [0; 16];
+    OsEntropy.fill(&mut writer);
+    let lanes = Lanes::new(&config, genesis.partitions, writer, clock).map_err(client_failed)?;
+    let messages = Messages::new(&config).map_err(client_failed)?;
+    let records: Arc<dyn Records> = Arc::clone(&messages) as _;
+    let replicas: Vec<Replica<PartitionEngine>> = (0..genesis.partitions)
+        .map(|partition| {
+            let engine = PartitionEngine::new(Arc::clone(&view), partition, Arc::clone(&records));
+            Replica::over(engine, config.limits)
+        })
+        .collect();
+    prepare(&genesis, &replicas)?;
+    let mut marks = Vec::with_capacity(replicas.len());
+    for (partition, replica) in (0..).zip(&replicas) {
+        marks.push(start_of(&client, &config, &genesis, partition, replica)?);
+    }
+    let progress = Arc::new(Progress::new(genesis.partitions));
+    for (partition, mark) in (0..).zip(&marks) {
+        let (_, end) = log::bounds(&client, &config.topic, partition)?;
+        progress.heard_end(partition, end);
+        progress.set_applied(partition, mark.next);
+    }
+    drop(client);
+    start(Parts { config, genesis, durability, replicas, lanes, messages, progress }, marks)
+}
+
+/// What a store is made of.
+struct Parts {
     config: KafkaConfig,
     genesis: Genesis,
+    durability: Durability,
     replicas: Vec<Replica<PartitionEngine>>,
     lanes: Arc<Lanes>,
     messages: Arc<Messages>,
     progress: Arc<Progress>,
-    marks: Vec<Mark>,
-) -> Result<KafkaStore, LogError> {
+}
+
+fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
+    let Parts { config, genesis, durability, replicas, lanes, messages, progress } = parts;
     let spawn_failed = |error: std::io::Error| LogError::unavailable(format!("thread: {error}"));
     let (to_view, input) = sync_channel(AHEAD_MAX);
     let (restarts, restarted) = sync_channel(4);
@@ -133,7 +148,7 @@ fn start(
         named("kafka-view").spawn(move || writer.run()).map_err(spawn_failed)?,
         named("kafka-fold").spawn(move || fold.run()).map_err(spawn_failed)?,
     ];
-    let core = Core { config, genesis, replicas, lanes, progress, ends };
+    let core = Core { config, genesis, durability, replicas, lanes, progress, ends };
     Ok(KafkaStore::of(Arc::new(core), threads))
 }
 
@@ -151,7 +166,9 @@ fn prepare(genesis: &Genesis, replicas: &[Replica<PartitionEngine>]) -> Result<(
         .map_err(unavailable)?;
     if let Some(known) = store.filter(|known| known != genesis.store_id.as_str().as_bytes()) {
         let known = String::from_utf8_lossy(&known).into_owned();
-        return Err(Halt::LogRecreated { found: genesis.store_id.as_str().to_owned(), known }.into());
+        return Err(
+            Halt::LogRecreated { found: genesis.store_id.as_str().to_owned(), known }.into()
+        );
     }
     if form.is_some_and(|form| form != VIEW_FORM) {
         tracing::warn!("the view is in the form of another version and is filled anew");

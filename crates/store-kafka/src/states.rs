@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use mainspring_eventlog::{Engine as _, EngineError, KvRead as _, Space};
+use mainspring_eventlog::{Engine as _, EngineError, Space};
 
 use crate::engine::PartitionEngine;
 use crate::judge::{Name, State, States};

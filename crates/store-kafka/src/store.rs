@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainspring_api::{
-    AppendId, BoxStream, Bytes, Event, ExecutionId, Fence, Head, OsEntropy, Seq,
-    SessionUid, StoreId,
+    AppendId, BoxStream, Bytes, Event, ExecutionId, Fence, Head, OsEntropy, Seq, SessionUid,
+    StoreId,
 };
-use mainspring_eventlog::replica::{self, Op, OpWriter, Replica, Reply, Terms};
+use mainspring_eventlog::replica::{self, Op, Replica, Reply, Terms};
 use mainspring_eventlog::{
-    Batch, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery, LogError,
-    MARKED_MAX, Mark, NamedRow, NamedRows, NewSession, Page, ReadLimit, RowKey, RowPatch,
+    Batch, Durability, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery,
+    LogError, MARKED_MAX, Mark, NamedRow, NamedRows, NewSession, Page, ReadLimit, RowKey, RowPatch,
     SessionRow, StoredRecord, Verified,
 };
 
@@ -56,6 +56,7 @@ pub struct KafkaStore {
 pub(crate) struct Core {
     pub(crate) config: KafkaConfig,
     pub(crate) genesis: Genesis,
+    pub(crate) durability: Durability,
     pub(crate) replicas: Vec<Replica<PartitionEngine>>,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) progress: Arc<Progress>,
@@ -241,10 +242,8 @@ fn refusal(op: &Op, void: Void) -> LogError {
         (Void::NotFound, Op::Stage { .. } | Op::Publish { .. } | Op::Unstage { .. }) => {
             LogError::Moved { what: "an import of the same id" }
         }
-        (Void::NotFound, _) => session.map_or(
-            LogError::Invalid("there is nothing of that name"),
-            LogError::SessionNotFound,
-        ),
+        (Void::NotFound, _) => session
+            .map_or(LogError::Invalid("there is nothing of that name"), LogError::SessionNotFound),
         (Void::Exists, Op::Fork { children, .. }) => {
             LogError::AlreadyExists(children[0].0.uid.clone())
         }
@@ -264,8 +263,9 @@ fn refusal(op: &Op, void: Void) -> LogError {
         (Void::Version, Op::Annotate { .. }) => LogError::Moved { what: "the note" },
         (Void::Version, _) => LogError::Moved { what: "the row's version" },
         (Void::Owner, _) => LogError::Invalid("the session has an owner already"),
-        (Void::Deleted, _) => session
-            .map_or(LogError::Invalid("the session is to be deleted"), LogError::Deleted),
+        (Void::Deleted, _) => {
+            session.map_or(LogError::Invalid("the session is to be deleted"), LogError::Deleted)
+        }
         (Void::Beyond, Op::Fork { .. }) => LogError::Invalid("the position is beyond the head"),
         (Void::Beyond, _) => LogError::Invalid("there is no such record of this session"),
         (Void::Misplaced, _) => {
@@ -307,6 +307,10 @@ impl EventLog for KafkaStore {
 
     fn limits(&self) -> Limits {
         self.core.config.limits
+    }
+
+    fn durability(&self) -> Durability {
+        self.core.durability
     }
 
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {
@@ -442,7 +446,9 @@ impl EventLog for KafkaStore {
     ) -> Result<Vec<SessionRow>, LogError> {
         children.iter().try_for_each(|(child, _)| child.check())?;
         if children.iter().any(|(child, _)| !self.may_be_child(parent, &child.uid)) {
-            return Err(LogError::Invalid("a child's uid is not one that a fork of its parent may make"));
+            return Err(LogError::Invalid(
+                "a child's uid is not one that a fork of its parent may make",
+            ));
         }
         let partition = self.core.partition_of(parent);
         self.core.up_to_date(partition, Level::Committed).await?;
@@ -541,7 +547,8 @@ impl NamedRows for KafkaStore {
         version: u64,
         value: Option<Bytes>,
     ) -> Result<u64, LogError> {
-        let (bytes, bytes_max) = (value.as_ref().map_or(0, Bytes::len), mainspring_eventlog::NAMED_ROW_BYTES_MAX);
+        let (bytes, bytes_max) =
+            (value.as_ref().map_or(0, Bytes::len), mainspring_eventlog::NAMED_ROW_BYTES_MAX);
         if bytes > bytes_max {
             let (bytes, bytes_max) = (bytes as u64, bytes_max as u64);
             return Err(LogError::TooLarge { what: "named row", bytes, bytes_max });

@@ -50,22 +50,26 @@ pub trait Subject: Sized {
 pub type Case<S> = (&'static str, fn(S) -> Pin<Box<dyn Future<Output = ()>>>);
 
 /// Makes a `#[test]` of each case of the log-store suite. The argument is an
-/// async function or closure that opens a fresh subject.
+/// async function or closure that opens a fresh subject; with `if there:` before
+/// it, one that gives `None` where this machine has not what it needs.
 #[macro_export]
 macro_rules! log_store_conformance {
+    (if there: $open:expr) => {
+        $crate::__log_store_cases! { __log_store_tests (run_if_there, $open) }
+    };
     ($open:expr) => {
-        $crate::__log_store_cases! { __log_store_tests ($open) }
+        $crate::__log_store_cases! { __log_store_tests (run, $open) }
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __log_store_tests {
-    (($open:expr) $($module:ident: $($case:ident),+ $(,)?;)+) => {
+    (($run:ident, $open:expr) $($module:ident: $($case:ident),+ $(,)?;)+) => {
         $($(
             #[test]
             fn $case() {
-                $crate::run($open, $crate::log_store::$module::$case)
+                $crate::$run($open, $crate::log_store::$module::$case)
             }
         )+)+
     };

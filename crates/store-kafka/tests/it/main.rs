@@ -1,0 +1,5 @@
+//! A store on real brokers: `cargo xtask kafka up` starts them.
+
+mod conformance_one;
+mod conformance_three;
+mod support;
