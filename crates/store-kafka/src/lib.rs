@@ -10,6 +10,7 @@ mod engine;
 mod error;
 mod fold;
 mod frame;
+mod hosts;
 mod import;
 mod judge;
 mod lane;

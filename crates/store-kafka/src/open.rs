@@ -1,7 +1,7 @@
 //! Opening a store: from the view, or a checkpoint, or the log's start.
 
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use mainspring_api::{Clock, Entropy as _, OsEntropy, SystemClock};
@@ -148,7 +148,16 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
         named("kafka-view").spawn(move || writer.run()).map_err(spawn_failed)?,
         named("kafka-fold").spawn(move || fold.run()).map_err(spawn_failed)?,
     ];
-    let core = Core { config, genesis, durability, replicas, lanes, progress, ends };
+    let core = Core {
+        config,
+        genesis,
+        durability,
+        replicas,
+        lanes,
+        progress,
+        ends,
+        hosts: OnceLock::new(),
+    };
     Ok(KafkaStore::of(Arc::new(core), threads))
 }
 

@@ -1,7 +1,7 @@
 //! The store: the contract over a log that decides.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use mainspring_api::{
 };
 use mainspring_eventlog::replica::{self, Op, Replica, Reply, Terms};
 use mainspring_eventlog::{
-    Batch, Durability, EventLog, Follow, Holder, ImportRecord, ImportRow, Level, Limits, ListQuery,
-    LogError, MARKED_MAX, Mark, NamedRow, NamedRows, NewSession, Page, ReadLimit, RowKey, RowPatch,
-    SessionRow, StoredRecord, Verified,
+    Batch, Durability, EventLog, Follow, HOST_ADDRESS_BYTES_MAX, Holder, ImportRecord, ImportRow,
+    Level, Limits, ListQuery, Liveness, LogError, MARKED_MAX, Mark, NamedRow, NamedRows,
+    NewSession, Page, ReadLimit, RowKey, RowPatch, SessionRow, StoredRecord, Verified, WarmHost,
+    Warmth,
 };
 
 use crate::config::KafkaConfig;
@@ -22,6 +23,7 @@ use crate::ends::Ends;
 use crate::engine::PartitionEngine;
 use crate::error::Halt;
 use crate::frame::{Genesis, Statement};
+use crate::hosts::Hosts;
 use crate::import::ImportWriter;
 use crate::judge::{ROWS_PARTITION, Void, partition_of};
 use crate::lane::Lanes;
@@ -61,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) ends: Ends,
+    /// Only a host that serves, or asks who lives, has it.
+    pub(crate) hosts: OnceLock<Hosts>,
 }
 
 impl fmt::Debug for KafkaStore {
@@ -151,6 +155,16 @@ impl Core {
             "this host is catching up with the log: partition {partition} is at {at} of {end}, \
              all of them at {folded} of {all}"
         )))
+    }
+
+    /// The hosts of this store; from the first call on this one listens.
+    fn hosts(&self) -> Result<&Hosts, LogError> {
+        if let Some(hosts) = self.hosts.get() {
+            return Ok(hosts);
+        }
+        let started = Hosts::start(&self.config, self.lanes.writer())?;
+        // Another call may have been quicker: then its hosts are used.
+        Ok(self.hosts.get_or_init(|| started))
     }
 
     async fn barrier(&self, partition: u32) -> Result<u64, LogError> {
@@ -501,6 +515,39 @@ impl EventLog for KafkaStore {
 
     fn rows(&self) -> Option<&dyn NamedRows> {
         Some(self)
+    }
+
+    fn liveness(&self) -> Option<&dyn Liveness> {
+        Some(self)
+    }
+
+    fn warmth(&self) -> Option<&dyn Warmth> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Liveness for KafkaStore {
+    async fn announce(&self, holder: &Holder) -> Result<(), LogError> {
+        self.core.hosts()?.announce(holder).await
+    }
+
+    async fn is_alive(&self, holder: &str) -> Result<bool, LogError> {
+        self.core.hosts()?.is_alive(holder).await
+    }
+}
+
+#[async_trait]
+impl Warmth for KafkaStore {
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        self.core.hosts.get()?.warm_host(self.core.partition_of(session))
+    }
+
+    async fn advertise(&self, address: &str) -> Result<(), LogError> {
+        if address.len() > HOST_ADDRESS_BYTES_MAX {
+            return Err(LogError::Invalid("the address of a host is too long"));
+        }
+        self.core.hosts()?.advertise(address).await
     }
 }
 

@@ -96,7 +96,7 @@ impl Subject {
 }
 
 impl mainspring_conformance::log_store::Subject for Subject {
-    const OFFERS: &'static [&'static str] = &["follow", "rows"];
+    const OFFERS: &'static [&'static str] = &["follow", "rows", "liveness", "warmth"];
 
     fn log(&self) -> Arc<dyn EventLog> {
         Arc::clone(&self.store) as _
