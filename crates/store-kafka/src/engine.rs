@@ -87,18 +87,12 @@ impl PartitionEngine {
         &self.base
     }
 
-    /// Visits what is stored of this partition in a space, as it is stored, from
-    /// a key on.
-    pub(crate) fn scan_stored(
+    /// Reads what is stored of this partition, as it is stored, at one moment.
+    pub(crate) fn read_stored(
         &self,
-        space: Space,
-        from: &[u8],
-        visit: &mut Visit<'_>,
+        read: &mut dyn FnMut(StoredReader<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let (from, to) = (self.key(from), prefixed(self.partition + 1, &[]));
-        self.base.read(&mut |kv| {
-            kv.scan(space, &from, &to, &mut |key, value| visit(&key[PREFIX..], value))
-        })
+        self.base.read(&mut |kv| read(StoredReader { engine: self, kv }))
     }
 
     /// Changes what is stored of this partition, as it is stored.
@@ -177,6 +171,25 @@ pub(crate) fn prefixed(partition: u32, key: &[u8]) -> Vec<u8> {
 
 fn place_in(space: Space, value: &[u8]) -> Option<RecordPlace> {
     if space == Space::Records { RecordPlace::decode(value) } else { None }
+}
+
+/// Reads what a partition's view holds, as it is stored.
+pub(crate) struct StoredReader<'a> {
+    engine: &'a PartitionEngine,
+    kv: &'a dyn KvRead,
+}
+
+impl StoredReader<'_> {
+    /// Visits a whole space.
+    pub(crate) fn scan(&self, space: Space, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+        let (from, to) = (self.engine.key(&[]), prefixed(self.engine.partition + 1, &[]));
+        self.kv.scan(space, &from, &to, &mut |key, value| visit(&key[PREFIX..], value))
+    }
+
+    /// One value.
+    pub(crate) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.kv.get(space, &self.engine.key(key))
+    }
 }
 
 /// Writes what a partition's view holds, as it is stored.

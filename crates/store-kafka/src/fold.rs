@@ -233,7 +233,7 @@ impl Fold {
             }
         }
         let changed = at.cache.take_changed();
-        at.advance(offset, frame.as_deref(), &verdicts);
+        at.advance(offset, bytes.len(), frame.as_deref(), &verdicts);
         let sent = self.answer(frame.as_deref(), partition, offset, &verdicts);
         let at = &mut self.partitions[partition as usize];
         self.parts.progress.judged(partition, at.mark.next);
@@ -347,7 +347,7 @@ impl Partition {
     }
 
     /// Moves beyond a message that was judged.
-    fn advance(&mut self, offset: u64, frame: Option<&Frame>, verdicts: &[Verdict]) {
+    fn advance(&mut self, offset: u64, bytes: usize, frame: Option<&Frame>, verdicts: &[Verdict]) {
         let void = [(&[][..], Err(Void::Frame))];
         self.mark.digest = match frame {
             None => self.mark.digest.after(offset, void.into_iter()),
@@ -364,6 +364,7 @@ impl Partition {
             }
         }
         self.mark.next = offset + 1;
+        self.mark.bytes += bytes as u64;
         self.mark.last = None;
         self.digests.push_back((offset, self.mark.digest));
         if self.digests.len() > DIGESTS_MAX {

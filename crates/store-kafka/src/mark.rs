@@ -3,6 +3,7 @@
 use mainspring_eventlog::{EngineError, KvRead, KvWrite, Space};
 use sha2::{Digest as _, Sha256};
 
+use crate::engine::StoredReader;
 use crate::judge::FoldDigest;
 
 const KEY: &[u8] = b"fold";
@@ -12,6 +13,8 @@ const KEY: &[u8] = b"fold";
 pub(crate) struct Mark {
     /// The next message.
     pub(crate) next: u64,
+    /// Bytes of all messages before it.
+    pub(crate) bytes: u64,
     /// The rules level that is active.
     pub(crate) level: u16,
     pub(crate) digest: FoldDigest,
@@ -22,15 +25,16 @@ pub(crate) struct Mark {
 impl Mark {
     /// Before the first message.
     pub(crate) const START: Self =
-        Self { next: 0, level: 0, digest: FoldDigest([0; 32]), last: None };
+        Self { next: 0, bytes: 0, level: 0, digest: FoldDigest([0; 32]), last: None };
 
     pub(crate) fn hash_of(message: &[u8]) -> [u8; 32] {
         Sha256::digest(message).into()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(90);
+        let mut out = Vec::with_capacity(98);
         out.extend_from_slice(&self.next.to_be_bytes());
+        out.extend_from_slice(&self.bytes.to_be_bytes());
         out.extend_from_slice(&self.level.to_be_bytes());
         out.extend_from_slice(&self.digest.0);
         if let Some((offset, hash)) = &self.last {
@@ -42,6 +46,7 @@ impl Mark {
 
     pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
         let (next, rest) = stored.split_first_chunk::<8>()?;
+        let (bytes, rest) = rest.split_first_chunk::<8>()?;
         let (level, rest) = rest.split_first_chunk::<2>()?;
         let (digest, rest) = rest.split_first_chunk::<32>()?;
         let last = match rest {
@@ -53,6 +58,7 @@ impl Mark {
         };
         Some(Self {
             next: u64::from_be_bytes(*next),
+            bytes: u64::from_be_bytes(*bytes),
             level: u16::from_be_bytes(*level),
             digest: FoldDigest(*digest),
             last,
@@ -61,7 +67,16 @@ impl Mark {
 
     /// Where the view of a partition stands.
     pub(crate) fn load(kv: &dyn KvRead) -> Result<Self, EngineError> {
-        match kv.get(Space::Meta, KEY)? {
+        Self::of(kv.get(Space::Meta, KEY)?)
+    }
+
+    /// Where it stood when this was read.
+    pub(crate) fn load_stored(stored: &StoredReader<'_>) -> Result<Self, EngineError> {
+        Self::of(stored.get(Space::Meta, KEY)?)
+    }
+
+    fn of(stored: Option<Vec<u8>>) -> Result<Self, EngineError> {
+        match stored {
             None => Ok(Self::START),
             Some(stored) => Self::decode(&stored).ok_or_else(|| {
                 crate::messages::refused("the view's position cannot be read".to_owned())

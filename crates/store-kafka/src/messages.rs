@@ -59,11 +59,6 @@ impl Messages {
         }
     }
 
-    /// Nothing that was read is known any more.
-    pub(crate) fn forget(&self) {
-        *self.kept() = Generations::default();
-    }
-
     fn kept(&self) -> MutexGuard<'_, Generations> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

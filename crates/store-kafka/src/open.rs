@@ -12,7 +12,7 @@ use rdkafka::error::KafkaError;
 
 use crate::config::KafkaConfig;
 use crate::ends::Ends;
-use crate::engine::{PartitionEngine, Records};
+use crate::engine::{PartitionEngine, Records, prefixed};
 use crate::error::{Halt, unsent};
 use crate::fold::{Fold, FoldParts};
 use crate::frame::Genesis;
@@ -77,7 +77,7 @@ fn open(
             Replica::over(engine, config.limits)
         })
         .collect();
-    prepare(&genesis, &replicas)?;
+    prepare(&view, &genesis, &replicas)?;
     let mut marks = Vec::with_capacity(replicas.len());
     for (partition, replica) in (0..).zip(&replicas) {
         marks.push(start_of(&client, &config, &genesis, partition, replica)?);
@@ -144,57 +144,59 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
     let view = View { replicas: replicas.clone(), progress: Arc::clone(&progress) };
     let writer = Writer { view, input, restarts, run: 0, marks };
     let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let threads: Vec<JoinHandle<()>> = vec![
+    let mut threads: Vec<JoinHandle<()>> = vec![
         named("kafka-view").spawn(move || writer.run()).map_err(spawn_failed)?,
         named("kafka-fold").spawn(move || fold.run()).map_err(spawn_failed)?,
     ];
-    let core = Core {
-        config,
-        genesis,
-        durability,
-        replicas,
-        lanes,
-        progress,
-        ends,
-        hosts: OnceLock::new(),
-    };
-    Ok(KafkaStore::of(Arc::new(core), threads))
+    let hosts = OnceLock::new();
+    let core = Core { config, genesis, durability, replicas, lanes, progress, ends, hosts };
+    let core = Arc::new(core);
+    let saver = crate::checkpoint::Saver::new(&core);
+    threads.push(named("kafka-checkpoint").spawn(move || saver.run()).map_err(spawn_failed)?);
+    Ok(KafkaStore::of(core, threads))
 }
+
+/// The part of the view that says what it is a view of.
+const IDENTITY: u32 = u32::MAX;
 
 /// Makes sure that the view is of this store and in the form of this build, or
 /// empty.
-fn prepare(genesis: &Genesis, replicas: &[Replica<PartitionEngine>]) -> Result<(), LogError> {
-    let Some(first) = replicas.first() else { return Ok(()) };
+fn prepare(
+    view: &Arc<dyn Engine>,
+    genesis: &Genesis,
+    replicas: &[Replica<PartitionEngine>],
+) -> Result<(), LogError> {
+    let key = |name| prefixed(IDENTITY, name);
     let (mut form, mut store) = (None, None);
-    first
-        .engine()
-        .read(&mut |kv| {
-            (form, store) = (kv.get(Space::Meta, FORM_KEY)?, kv.get(Space::Meta, STORE_KEY)?);
-            Ok(())
-        })
-        .map_err(unavailable)?;
+    view.read(&mut |kv| {
+        form = kv.get(Space::Meta, &key(FORM_KEY))?;
+        store = kv.get(Space::Meta, &key(STORE_KEY))?;
+        Ok(())
+    })
+    .map_err(unavailable)?;
     if let Some(known) = store.filter(|known| known != genesis.store_id.as_str().as_bytes()) {
         let known = String::from_utf8_lossy(&known).into_owned();
         return Err(
             Halt::LogRecreated { found: genesis.store_id.as_str().to_owned(), known }.into()
         );
     }
-    if form.is_some_and(|form| form != VIEW_FORM) {
+    if form.as_deref().is_some_and(|form| form != VIEW_FORM) {
         tracing::warn!("the view is in the form of another version and is filled anew");
         clear(replicas).map_err(unavailable)?;
     }
-    write_identity(genesis, first).map_err(unavailable)
-}
-
-fn write_identity(genesis: &Genesis, first: &Replica<PartitionEngine>) -> Result<(), EngineError> {
-    first.engine().write(&mut |kv| {
-        kv.put(Space::Meta, FORM_KEY, VIEW_FORM)?;
-        kv.put(Space::Meta, STORE_KEY, genesis.store_id.as_str().as_bytes())?;
+    if form.as_deref() == Some(VIEW_FORM) {
+        return Ok(());
+    }
+    view.write(&mut |kv| {
+        kv.put(Space::Meta, &key(FORM_KEY), VIEW_FORM)?;
+        kv.put(Space::Meta, &key(STORE_KEY), genesis.store_id.as_str().as_bytes())?;
         Ok(Keep::Yes)
     })
+    .map_err(unavailable)
 }
 
-/// Where the fold of a partition starts.
+/// Where the fold of a partition starts: where the view stands, or a checkpoint,
+/// or the log's first message.
 fn start_of(
     client: &BaseConsumer,
     config: &KafkaConfig,
@@ -202,31 +204,27 @@ fn start_of(
     partition: u32,
     replica: &Replica<PartitionEngine>,
 ) -> Result<Mark, LogError> {
-    let mark = match stands_at(replica) {
-        Ok(mark) => mark,
-        Err(error) => {
-            tracing::warn!(partition, error = %mainspring_api::report(&error), "the view is damaged and is filled anew");
-            clear(std::slice::from_ref(replica)).map_err(unavailable)?;
-            if partition == 0 {
-                write_identity(genesis, replica).map_err(unavailable)?;
-            }
-            Mark::START
-        }
-    };
+    let mut mark = stands_at(replica).unwrap_or_else(|error| {
+        let error = mainspring_api::report(&error);
+        tracing::warn!(partition, %error, "the view is damaged and is filled anew");
+        Mark::START
+    });
     let (first, end) = log::bounds(client, &config.topic, partition)?;
     if first > 0 || mark.next > end {
         let folded = mark.next;
         return Err(Halt::LogTruncated { partition, first, end, folded }.into());
+    }
+    if mark == Mark::START {
+        // One that was filled in part stands at the start, too.
+        clear(std::slice::from_ref(replica)).map_err(unavailable)?;
+        crate::checkpoint::load(config, genesis, partition, replica)?;
+        mark = stands_at(replica).map_err(unavailable)?;
     }
     if let Some((offset, hash)) = mark.last {
         let message = log::message(client, &config.topic, partition, offset)?;
         if message.is_none_or(|message| Mark::hash_of(&message) != hash) {
             return Err(Halt::LogChanged { partition, offset }.into());
         }
-    }
-    if mark == Mark::START {
-        crate::checkpoint::load(config, genesis, partition, replica)?;
-        return stands_at(replica).map_err(unavailable);
     }
     Ok(mark)
 }
@@ -238,9 +236,6 @@ fn refill_view(
     replicas: &[Replica<PartitionEngine>],
 ) -> Result<(), EngineError> {
     clear(replicas)?;
-    if let Some(first) = replicas.first() {
-        write_identity(genesis, first)?;
-    }
     for (partition, replica) in (0..).zip(replicas) {
         // Without one the fold starts with the log.
         if let Err(error) = crate::checkpoint::load(config, genesis, partition, replica) {

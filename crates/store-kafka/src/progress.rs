@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use event_listener::Event;
+use event_listener::{Event, Listener as _};
 use mainspring_eventlog::LogError;
 
 use crate::error::Halt;
@@ -14,6 +14,7 @@ use crate::error::Halt;
 pub(crate) struct Progress {
     partitions: Vec<Positions>,
     changed: Event,
+    over: Event,
     halted: OnceLock<Halt>,
     closed: AtomicBool,
 }
@@ -42,6 +43,7 @@ impl Progress {
         Self {
             partitions: (0..partitions).map(|_| Positions::default()).collect(),
             changed: Event::new(),
+            over: Event::new(),
             halted: OnceLock::new(),
             closed: AtomicBool::new(false),
         }
@@ -78,6 +80,7 @@ impl Progress {
         tracing::error!(code = why.code(), "{why}");
         let _ = self.halted.set(why);
         self.changed.notify(usize::MAX);
+        self.over.notify(usize::MAX);
     }
 
     pub(crate) fn halted(&self) -> Option<&Halt> {
@@ -87,11 +90,24 @@ impl Progress {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.changed.notify(usize::MAX);
+        self.over.notify(usize::MAX);
     }
 
     /// Whether the threads are to end.
     pub(crate) fn is_over(&self) -> bool {
         self.closed.load(Ordering::Acquire) || self.halted.get().is_some()
+    }
+
+    /// Waits on this thread until the threads are to end, or for `max`.
+    #[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
+    pub(crate) fn wait_over(&self, max: Duration) {
+        let until = std::time::Instant::now() + max;
+        loop {
+            let over = self.over.listen();
+            if self.is_over() || over.wait_deadline(until).is_none() {
+                return;
+            }
+        }
     }
 
     /// Refuses when the host goes on no more.

@@ -93,6 +93,35 @@ impl KafkaStore {
         self.core.progress.catch_up()
     }
 
+    /// Writes a checkpoint of every partition, as far as this host's view is.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub async fn checkpoint(&self) -> Result<(), LogError> {
+        let core = Arc::clone(&self.core);
+        blocking::unblock(move || {
+            for (partition, replica) in (0..).zip(&core.replicas) {
+                let view = replica.engine();
+                crate::checkpoint::save(&core.config, &core.genesis, view, partition)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The digest of each partition's fold: of all messages before the position.
+    /// Two hosts at one position have the same.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub fn digests(&self) -> Result<Vec<(u64, [u8; 32])>, LogError> {
+        let mark = |replica| crate::view::stands_at(replica);
+        let marks = self.core.replicas.iter().map(mark);
+        let digest =
+            |mark: Result<crate::mark::Mark, _>| mark.map(|mark| (mark.next, mark.digest.0));
+        marks.map(digest).collect::<Result<_, _>>().map_err(replica::unavailable)
+    }
+
     /// Why this host stopped, if it has.
     #[must_use]
     pub fn halted(&self) -> Option<&Halt> {

@@ -1,5 +1,8 @@
 //! A store on real brokers: `cargo xtask kafka up` starts them.
 
+mod checkpoints;
 mod conformance_one;
 mod conformance_three;
+mod faults;
+mod raw;
 mod support;

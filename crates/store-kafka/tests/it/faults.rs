@@ -1,0 +1,185 @@
+//! What may happen to a log, and what hosts make of it: all of them alike.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_api::{Classify as _, SessionUid};
+use mainspring_eventlog::{EventLog, Level, ListQuery, LogError, NewSession};
+use mainspring_store_kafka::{Halt, KafkaConfig, KafkaStore, void_digest};
+use mainspring_testkit::{append, read_all, sample};
+
+use crate::raw;
+use crate::support::{Cluster, empty_view, fresh_topic, host};
+
+async fn session(log: &KafkaStore, name: &str) -> SessionUid {
+    let session = NewSession::bare(sample::session(name), "default");
+    let uid = session.uid.clone();
+    log.create(sample::fresh_id(), session).await.unwrap();
+    uid
+}
+
+async fn say(log: &KafkaStore, uid: &SessionUid, text: &str) -> Result<(), LogError> {
+    append(log, uid, sample::records([sample::input(text)])).await.map(drop)
+}
+
+/// The partition of a session: where its messages are.
+fn partition_of(config: &KafkaConfig, uid: &SessionUid) -> u32 {
+    let has = |partition: &u32| {
+        let found = raw::messages(config, *partition);
+        let name = uid.as_str().as_bytes();
+        found.iter().any(|(_, message)| message.windows(name.len()).any(|part| part == name))
+    };
+    (0..3).find(has).expect("the session is in one of them")
+}
+
+async fn halted(log: &KafkaStore) -> Halt {
+    for _ in 0..600 {
+        if let Some(why) = log.halted() {
+            return why.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the host goes on: {:?}", log.catch_up());
+}
+
+/// Garbage is void for all, and nothing stops for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_is_void_on_all_hosts_alike() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let (a, b) = (host(&config, empty_view()).await, host(&config, empty_view()).await);
+    let uid = session(&a, "s").await;
+    say(&a, &uid, "one").await.unwrap();
+    let whole = raw::frame(1, &[(raw::head(2, &[]), Vec::new())]);
+    for partition in 0..3 {
+        raw::put(&config, partition, b"");
+        raw::put(&config, partition, b"not a frame");
+        raw::put(&config, partition, &whole[..whole.len() - 1]);
+        raw::put(&config, partition, &vec![0xff; 100_000]);
+        // Of rules that nobody has activated.
+        raw::put(&config, partition, &raw::frame(2, &[(raw::head(2, &[]), Vec::new())]));
+        // Of a kind that there is not.
+        raw::put(&config, partition, &raw::frame(1, &[(raw::head(99, &[]), Vec::new())]));
+    }
+    say(&b, &uid, "two").await.unwrap();
+    assert_eq!(read_all(&*a, &uid).await.unwrap().len(), 2);
+    let c = host(&config, empty_view()).await;
+    assert_eq!(read_all(&*c, &uid).await.unwrap(), read_all(&*a, &uid).await.unwrap());
+    let query = ListQuery { project: "default".into(), page_size: 1, ..ListQuery::default() };
+    let mut digests = Vec::new();
+    for log in [&a, &b, &c] {
+        // Up to the same end, whatever the barriers of the others added.
+        log.list(query.clone(), Level::Strict).await.unwrap();
+    }
+    for log in [&a, &b, &c] {
+        log.list(query.clone(), Level::Committed).await.unwrap();
+        digests.push(log.digests().unwrap());
+    }
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+/// Rules that this build does not know come into force: nobody judges by guess.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_a_higher_level_stop_every_host_by_name() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let a = host(&config, empty_view()).await;
+    let uid = session(&a, "s").await;
+    let partition = partition_of(&config, &uid);
+    let level = 2_u16.to_be_bytes();
+    raw::put(&config, partition, &raw::frame(1, &[(raw::head(4, &[&level]), Vec::new())]));
+    let why = halted(&a).await;
+    assert!(matches!(why, Halt::RulesUnknown { level: 2, known: 1, .. }), "{why}");
+    let refused = say(&a, &uid, "late").await.unwrap_err();
+    assert_eq!(refused.code(), "rules_unknown");
+    assert_eq!(a.get(&uid, Level::Committed).await.unwrap_err().code(), "rules_unknown");
+    // A fresh host comes to the same place.
+    let b = host(&config, empty_view()).await;
+    assert_eq!(halted(&b).await, why);
+}
+
+/// The log is cut below what a host has folded: refused by name, and the view
+/// stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_whose_start_was_deleted_is_refused() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let view = empty_view();
+    let a = host(&config, Arc::clone(&view)).await;
+    let uid = session(&a, "s").await;
+    say(&a, &uid, "one").await.unwrap();
+    a.get(&uid, Level::Strict).await.unwrap();
+    let partition = partition_of(&config, &uid);
+    drop(a);
+    delete_before(&config, partition, 2).await;
+    let refused = KafkaStore::open(config.clone(), view).await.unwrap_err();
+    assert_eq!(refused.code(), "log_truncated", "{refused}");
+    let refused = KafkaStore::open(config.clone(), empty_view()).await.unwrap_err();
+    assert_eq!(refused.code(), "log_truncated", "{refused}");
+}
+
+async fn delete_before(config: &KafkaConfig, partition: u32, offset: i64) {
+    use rdkafka::admin::{AdminClient, AdminOptions};
+    use rdkafka::client::DefaultClientContext;
+    use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", &config.brokers).create().unwrap();
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(&config.topic, partition.cast_signed(), Offset::Offset(offset))
+        .unwrap();
+    admin.delete_records(&list, &AdminOptions::new()).await.unwrap();
+}
+
+/// A digest that is not the fold's: the host folds again, and then stops by name.
+/// An operator's word that the digest is wrong lets it go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_digest_stops_a_host_until_it_is_voided() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let view = empty_view();
+    let a = host(&config, Arc::clone(&view)).await;
+    let uid = session(&a, "s").await;
+    say(&a, &uid, "one").await.unwrap();
+    let partition = partition_of(&config, &uid);
+    let of = raw::messages(&config, partition).last().unwrap().0.cast_unsigned();
+    let wrong = raw::head(3, &[&of.to_be_bytes(), &[7; 32]]);
+    raw::put(&config, partition, &raw::frame(1, &[(wrong, Vec::new())]));
+    let at = of + 1;
+    let why = halted(&a).await;
+    assert_eq!(why, Halt::DigestDisagrees { partition, offset: at });
+    assert_eq!(say(&a, &uid, "late").await.unwrap_err().code(), "digest_disagrees");
+    drop(a);
+    void_digest(&config, partition, at).await.unwrap();
+    for view in [view, empty_view()] {
+        let again = host(&config, view).await;
+        say(&again, &uid, "more").await.unwrap();
+        assert!(again.halted().is_none());
+    }
+}
+
+/// A session whose entry counts and cannot be read here is refused; others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_cannot_be_read_breaks_its_session_alone() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let (a, b) = (host(&config, empty_view()).await, host(&config, empty_view()).await);
+    let (uid, other) = (session(&a, "broken").await, session(&a, "whole").await);
+    let partition = partition_of(&config, &uid);
+    let mut fields = Vec::new();
+    fields.extend_from_slice(&u16::try_from(uid.as_str().len()).unwrap().to_be_bytes());
+    fields.extend_from_slice(uid.as_str().as_bytes());
+    fields.extend_from_slice(&[0; 9]); // after the empty head
+    fields.extend_from_slice(&1_u64.to_be_bytes());
+    fields.push(1);
+    fields.extend_from_slice(&[5; 32]);
+    fields.extend_from_slice(&0_u64.to_be_bytes());
+    fields.push(0);
+    let append = raw::head(18, &[&fields]);
+    raw::put(
+        &config,
+        partition,
+        &raw::frame(1, &[(append, b"what later versions write".to_vec())]),
+    );
+    for log in [&a, &b] {
+        let refused = log.get(&uid, Level::Strict).await.unwrap_err();
+        assert_eq!(refused.code(), "corrupt", "{refused}");
+        assert!(refused.to_string().contains("payload"), "{refused}");
+        say(log, &other, "goes on").await.unwrap();
+    }
+    assert_eq!(read_all(&*a, &other).await.unwrap().len(), 2);
+}
