@@ -38,37 +38,51 @@ pub(crate) fn ask<T>(
         if crate::error::is_refused(&error) {
             return Err(Halt::AccessRefused(format!("{what}: {error}")).into());
         }
-        if is_lost_topic(&error) || since.elapsed() >= ASK_MAX {
+        if since.elapsed() >= ASK_MAX {
             return Err(unsent(what, error));
         }
         std::thread::sleep(AGAIN);
     }
 }
 
+/// How long a topic that is not known may take to be: one that was just made is
+/// not known to every broker.
+const MISSING_MAX: Duration = Duration::from_secs(2);
+
 /// The partitions of a topic, each with the number of its replicas; `None` when
 /// there is no such topic.
 ///
 /// # Errors
 /// `Unavailable` when no broker answers.
+#[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
 pub(crate) fn partitions(
     client: &BaseConsumer,
     topic: &str,
 ) -> Result<Option<Vec<usize>>, LogError> {
-    let found = ask("no broker tells of the topic", || {
-        let metadata = match client.fetch_metadata(Some(topic), ASK_MAX) {
-            Ok(metadata) => metadata,
-            Err(error) if is_lost_topic(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let found = metadata.topics().iter().find(|found| found.name() == topic);
-        let Some(found) = found else { return Ok(None) };
-        if let Some(code) = found.error() {
-            let error = KafkaError::MetadataFetch(code.into());
-            return if is_lost_topic(&error) { Ok(None) } else { Err(error) };
+    let since = Instant::now();
+    loop {
+        let found = ask("no broker tells of the topic", || look_up(client, topic))?;
+        let found = found.filter(|partitions| !partitions.is_empty());
+        if found.is_some() || since.elapsed() >= MISSING_MAX {
+            return Ok(found);
         }
-        Ok(Some(found.partitions().iter().map(|one| one.replicas().len()).collect::<Vec<_>>()))
-    })?;
-    Ok(found.filter(|partitions| !partitions.is_empty()))
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn look_up(client: &BaseConsumer, topic: &str) -> Result<Option<Vec<usize>>, KafkaError> {
+    let metadata = match client.fetch_metadata(Some(topic), ASK_MAX) {
+        Ok(metadata) => metadata,
+        Err(error) if is_lost_topic(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    let Some(found) = found else { return Ok(None) };
+    if let Some(code) = found.error() {
+        let error = KafkaError::MetadataFetch(code.into());
+        return if is_lost_topic(&error) { Ok(None) } else { Err(error) };
+    }
+    Ok(Some(found.partitions().iter().map(|partition| partition.replicas().len()).collect()))
 }
 
 /// How many partitions a topic has.

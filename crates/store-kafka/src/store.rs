@@ -488,16 +488,16 @@ impl EventLog for KafkaStore {
         children: Vec<(NewSession, Event)>,
     ) -> Result<Vec<SessionRow>, LogError> {
         children.iter().try_for_each(|(child, _)| child.check())?;
-        if children.iter().any(|(child, _)| !self.may_be_child(parent, &child.uid)) {
-            return Err(LogError::Invalid(
-                "a child's uid is not one that a fork of its parent may make",
-            ));
-        }
         let partition = self.core.partition_of(parent);
         self.core.up_to_date(partition, Level::Committed).await?;
         let view = Box::new(self.core.replica(partition).view_at(parent, at).await?);
         if view.deletion == mainspring_api::DeletionState::Pending {
             return Err(LogError::Deleted(parent.clone()));
+        }
+        if children.iter().any(|(child, _)| !self.may_be_child(parent, &child.uid)) {
+            return Err(LogError::Invalid(
+                "a child's uid is not one that a fork of its parent may make",
+            ));
         }
         let children = replica::linked(at, children, &self.core.config.limits)?;
         if children.is_empty() || children.len() > self.core.config.limits.children_max {
