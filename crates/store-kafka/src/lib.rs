@@ -25,6 +25,7 @@ mod states;
 mod store;
 mod topic;
 mod view;
+mod watch;
 
 pub use config::KafkaConfig;
 pub use error::Halt;

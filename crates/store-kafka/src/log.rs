@@ -106,6 +106,10 @@ pub(crate) fn bounds(
     Ok((first.cast_unsigned(), end.cast_unsigned()))
 }
 
+/// Is given a message's offset, key and value; says whether to go on.
+pub(crate) type VisitMessage<'a> =
+    dyn FnMut(u64, Option<&[u8]>, &[u8]) -> Result<bool, LogError> + 'a;
+
 /// Visits messages `from..to` of a partition; those that are not there any more
 /// are passed over. Stops when `visit` says so.
 ///
@@ -117,7 +121,7 @@ pub(crate) fn each_message(
     topic: &str,
     partition: u32,
     (from, to): (u64, u64),
-    visit: &mut dyn FnMut(u64, Option<&[u8]>, &[u8]) -> Result<bool, LogError>,
+    visit: &mut VisitMessage<'_>,
 ) -> Result<(), LogError> {
     if from >= to {
         return Ok(());

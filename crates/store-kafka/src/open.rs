@@ -24,6 +24,7 @@ use crate::progress::Progress;
 use crate::states::Cache;
 use crate::store::{Core, KafkaStore};
 use crate::view::{Input, Task, View, Writer, stands_at};
+use crate::watch::{refusal, watch};
 
 /// Messages that the fold may be ahead of the view.
 const AHEAD_MAX: usize = 2_048;
@@ -41,7 +42,8 @@ impl KafkaStore {
     /// Opens the store of a topic, with the view that `view` holds, or fills it.
     ///
     /// Returns once the log was looked at; the fold then catches up by itself,
-    /// and reads wait for it.
+    /// and reads wait for it. Needs a tokio runtime, on which it looks at the
+    /// topics now and then.
     ///
     /// # Errors
     /// - `Halted`, by name: the topic is missing, not begun, lossy, or has other
@@ -50,11 +52,17 @@ impl KafkaStore {
     /// - `Unavailable` when no broker answers, or the view's engine fails.
     pub async fn open(config: KafkaConfig, view: Arc<dyn Engine>) -> Result<Self, LogError> {
         let report = crate::topic::check(&config).await?;
-        if let Some(fault) = report.faults().next() {
-            return Err(Halt::TopicLossy(fault.to_string()).into());
+        if let Some(why) = refusal(&report, None) {
+            return Err(why.into());
         }
         let durability = report.durability;
-        blocking::unblock(move || open(config, view, durability)).await
+        let mut store = blocking::unblock(move || open(config, view, durability)).await?;
+        store.watched_by(tokio::spawn(watch(
+            store.core.config.clone(),
+            store.core.genesis.clone(),
+            Arc::clone(&store.core.progress),
+        )));
+        Ok(store)
     }
 }
 

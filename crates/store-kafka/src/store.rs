@@ -52,6 +52,7 @@ use crate::progress::{CatchUp, Progress};
 pub struct KafkaStore {
     pub(crate) core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
+    watch: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// What all parts of a store share.
@@ -84,7 +85,11 @@ impl fmt::Debug for Core {
 
 impl KafkaStore {
     pub(crate) const fn of(core: Arc<Core>, threads: Vec<JoinHandle<()>>) -> Self {
-        Self { core, threads }
+        Self { core, threads, watch: None }
+    }
+
+    pub(crate) fn watched_by(&mut self, watch: tokio::task::JoinHandle<()>) {
+        self.watch = Some(watch);
     }
 
     /// How far this host has folded the log.
@@ -138,6 +143,9 @@ impl KafkaStore {
 impl Drop for KafkaStore {
     fn drop(&mut self) {
         self.core.progress.close();
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
+        }
         for replica in &self.core.replicas {
             replica.close();
         }
