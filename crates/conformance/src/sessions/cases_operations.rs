@@ -46,7 +46,7 @@ pub async fn an_export_is_imported_elsewhere<S: Subject>(setup: Setup<S>) {
     let world = setup.open().await;
     let session = world.me.ran("out a, model b").await;
     let lines = export(&world.me, &session).await.unwrap();
-    let elsewhere = Setup::<S>::new().open().await;
+    let elsewhere = Setup::<S>::new().await.expect("there was one before").open().await;
     let imported = import(&elsewhere.me, &lines).await.unwrap();
     assert_eq!(imported.uid, session);
     assert_eq!(elsewhere.journal(&session).await, world.journal(&session).await);
@@ -61,7 +61,7 @@ pub async fn a_changed_export_is_refused<S: Subject>(setup: Setup<S>) {
     let session = world.me.ran("out a").await;
     let lines = export(&world.me, &session).await.unwrap();
     let text = String::from_utf8(lines).unwrap();
-    let elsewhere = Setup::<S>::new().open().await;
+    let elsewhere = Setup::<S>::new().await.expect("there was one before").open().await;
     let changed = text.replacen("\"go\"", "\"no\"", 1);
     assert_ne!(changed, text);
     refused(import(&elsewhere.me, changed.as_bytes()).await, Condition::JournalTampered);

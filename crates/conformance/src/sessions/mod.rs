@@ -40,7 +40,7 @@ use std::sync::Arc;
 use mainspring_api::{
     Authorizer, Caller, Harness, ModelProvider, Operations, Sessions, ToolExecutor,
 };
-use mainspring_eventlog::EventLog;
+use mainspring_eventlog::{EventLog, KvOptions, KvStore, MemoryEngine};
 
 pub use parts::{Asked, Policy, Script};
 pub use support::World;
@@ -87,33 +87,37 @@ pub trait Subject: Sized {
     /// The service as the verified caller (`https://issuer.test`, `who`) sees
     /// it; as nobody, when `who` is empty.
     fn client(&self, who: &'static str) -> impl Future<Output = Client>;
+
+    /// The log that a case runs on: empty, and its own. In memory unless the
+    /// subject says otherwise; `None` where this machine has not what it needs,
+    /// which was then said.
+    fn log() -> impl Future<Output = Option<Arc<dyn EventLog>>> {
+        let log = KvStore::open(MemoryEngine::default(), KvOptions::default());
+        std::future::ready(Some(Arc::new(log.expect("memory opens")) as _))
+    }
 }
 
 /// What a case opens its subject with.
 #[derive(Debug)]
-pub struct Setup<S>(PhantomData<fn() -> S>);
+pub struct Setup<S> {
+    log: Arc<dyn EventLog>,
+    subject: PhantomData<fn() -> S>,
+}
 
 impl<S: Subject> Setup<S> {
-    /// A setup.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(PhantomData)
+    /// A setup on a log of its own; `None` where there cannot be one.
+    pub async fn new() -> Option<Self> {
+        Some(Self { log: S::log().await?, subject: PhantomData })
     }
 
     /// A service without an authoriser, as somebody sees it.
     pub async fn open(self) -> World<S> {
-        World::open(None).await
+        World::open(self.log, None).await
     }
 
     /// A service that lets callers do what `policy` says.
     pub async fn guarded(self, policy: Policy) -> World<S> {
-        World::open(Some(policy)).await
-    }
-}
-
-impl<S: Subject> Default for Setup<S> {
-    fn default() -> Self {
-        Self::new()
+        World::open(self.log, Some(policy)).await
     }
 }
 
@@ -154,8 +158,8 @@ macro_rules! __sessions_tests {
         $($(
             #[test]
             fn $case() {
-                $crate::run(
-                    async || $crate::sessions::Setup::<$subject>::new(),
+                $crate::run_if_there(
+                    $crate::sessions::Setup::<$subject>::new,
                     $crate::sessions::$module::$case,
                 )
             }

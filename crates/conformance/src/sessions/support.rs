@@ -11,7 +11,7 @@ use mainspring_api::{
     Message, Outcome, ReplayRequest, ResumeRequest, Seq, Session, SessionUid, SessionsError,
     method,
 };
-use mainspring_eventlog::{EventLog, KvOptions, KvStore, Level, MemoryEngine, SessionRow};
+use mainspring_eventlog::{EventLog, Level, SessionRow};
 use mainspring_testkit::read_all;
 
 use super::parts::{Holds, Parrot, Policy, Script, Tools};
@@ -29,10 +29,7 @@ pub struct World<S> {
 }
 
 impl<S: Subject> World<S> {
-    pub(super) async fn open(policy: Option<Policy>) -> Self {
-        let log: Arc<dyn EventLog> = Arc::new(
-            KvStore::open(MemoryEngine::default(), KvOptions::default()).expect("memory opens"),
-        );
+    pub(super) async fn open(log: Arc<dyn EventLog>, policy: Option<Policy>) -> Self {
         let holds = Holds::default();
         let tools = Tools { holds: holds.clone(), ..Tools::default() };
         let script = Arc::new(Script::with(holds.clone()));

@@ -8,13 +8,11 @@ use mainspring_api::{
     Opaque, Part, ReasoningPart,
 };
 use mainspring_controller::ControllerError;
-use mainspring_eventlog::{EventLog, KvOptions, KvStore};
+use mainspring_eventlog::EventLog;
 use mainspring_harness::conversation;
-use mainspring_store_fjall::FjallConfig;
-use mainspring_store_redb::RedbConfig;
 use mainspring_testkit::{SeededRng, SharedMemory};
 
-use crate::support::{Fixture, Kept, Probe, TestModel};
+use crate::support::{Fixture, Kept, Probe, TestModel, open_log};
 
 /// Sends the whole conversation.
 fn conversing() -> Probe {
@@ -67,19 +65,8 @@ fn signing(session: &Fixture) {
 }
 
 /// The store of a cell, opened once more after every handle of it was dropped.
-fn reopened(kept: Kept, dir: &Path, memory: &SharedMemory) -> Arc<dyn EventLog> {
-    let options = KvOptions::default();
-    match kept {
-        Kept::Memory => Arc::new(KvStore::open(Arc::clone(memory), options).unwrap()),
-        Kept::Redb => {
-            let config = RedbConfig::at(dir.join("journal.redb"));
-            Arc::new(mainspring_store_redb::open_store(&config, options).unwrap())
-        }
-        Kept::Fjall => {
-            let config = FjallConfig::at(dir.join("journal"));
-            Arc::new(mainspring_store_fjall::open_store(&config, options).unwrap())
-        }
-    }
+async fn reopened(kept: Kept, dir: &Path, memory: &SharedMemory) -> Arc<dyn EventLog> {
+    open_log(kept, memory, dir).await.expect("this cell's store is there")
 }
 
 /// Twenty turns of signed reasoning survive a restart, a fork and a resume: the provider takes every history.
@@ -87,14 +74,14 @@ async fn b8_signatures_come_back(session: Fixture) {
     let (dir, memory) = (tempfile::tempdir().unwrap(), SharedMemory::default());
     signing(&session);
     let placed = session.place(conversing()).await;
-    let first = session.through(reopened(session.cell.kept, dir.path(), &memory));
+    let first = session.through(reopened(session.cell.kept, dir.path(), &memory).await);
     mainspring_testkit::create(&*first.log, &first.uid).await.unwrap();
     for number in 0..20 {
         first.exec(&placed, &[&format!("question {number}")]).await.unwrap();
     }
     drop(first);
 
-    let again = session.through(reopened(session.cell.kept, dir.path(), &memory));
+    let again = session.through(reopened(session.cell.kept, dir.path(), &memory).await);
     let recorded: Vec<_> = again
         .events()
         .await

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_conformance::run;
+use mainspring_conformance::run_if_there;
 use mainspring_conformance::sessions::{Client, Parts, Setup, cases};
 
 use broken::Broken;
@@ -48,7 +48,7 @@ fn passes(name: &str, fault: Fault) -> bool {
         let case = FAULT.scope(fault, case(setup));
         tokio::time::timeout(HANG_MAX, case).await.expect("it does not hang");
     };
-    catch_unwind(AssertUnwindSafe(|| run(async || Setup::<Subject>::new(), case))).is_ok()
+    catch_unwind(AssertUnwindSafe(|| run_if_there(Setup::<Subject>::new, case))).is_ok()
 }
 
 /// Runs `f` without the words of the panics that it expects.

@@ -37,7 +37,7 @@ impl Bytes {
     pub(crate) async fn under(session: &Fixture) -> (Fixture, Self) {
         let dir = tempfile::tempdir().unwrap();
         let (engine, open) = match session.cell.kept {
-            Kept::Memory => on(MemoryEngine::default()),
+            Kept::Memory | Kept::Elsewhere => on(MemoryEngine::default()),
             Kept::Redb => {
                 let config = RedbConfig::at(dir.path().join("journal.redb"));
                 on(RedbEngine::open(&config, &SystemClock).unwrap())

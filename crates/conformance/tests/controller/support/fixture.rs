@@ -1,5 +1,6 @@
 //! One session in one cell, and all that drives it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,6 +24,7 @@ use mainspring_testkit::{SeededEntropy, SharedMemory, read_all, sample, verify_a
 use mainspring_transport_grpc::{GrpcConnector, Listener, ServeOptions, serve_harness};
 use tempfile::TempDir;
 
+use super::cell::open_elsewhere;
 use super::{Cell, Kept, Probe, Reach, TestModel, TestTools, Watcher, raw};
 
 /// One session in one cell. Clones are the same session.
@@ -68,27 +70,37 @@ fn folder(kept: Kept) -> TempDir {
 }
 
 /// The store of a folder, or of an engine in memory.
-fn open_log(kept: Kept, memory: &SharedMemory, dir: &TempDir) -> Arc<dyn EventLog> {
+pub(crate) async fn open_log(
+    kept: Kept,
+    memory: &SharedMemory,
+    dir: &Path,
+) -> Option<Arc<dyn EventLog>> {
     let options = KvOptions::default();
-    match kept {
+    Some(match kept {
         Kept::Memory => Arc::new(KvStore::open(Arc::clone(memory), options).unwrap()),
         Kept::Redb => {
-            let config = RedbConfig::at(dir.path().join("journal.redb"));
+            let config = RedbConfig::at(dir.join("journal.redb"));
             Arc::new(mainspring_store_redb::open_store(&config, options).unwrap())
         }
         Kept::Fjall => {
-            let config = FjallConfig::at(dir.path().join("journal"));
+            let config = FjallConfig::at(dir.join("journal"));
             Arc::new(mainspring_store_fjall::open_store(&config, options).unwrap())
         }
-    }
+        Kept::Elsewhere => return open_elsewhere(dir.to_owned()).await,
+    })
 }
 
 impl Fixture {
     /// A session without records in a store of its own.
     pub(crate) async fn open(cell: Cell) -> Self {
+        Self::open_if_there(cell).await.expect("this cell is there")
+    }
+
+    /// As [`Fixture::open`]; `None` where this machine has not what the cell needs.
+    pub(crate) async fn open_if_there(cell: Cell) -> Option<Self> {
         let dir = folder(cell.kept);
         let memory = SharedMemory::default();
-        let log = open_log(cell.kept, &memory, &dir);
+        let log = open_log(cell.kept, &memory, dir.path()).await?;
         let fixture = Self {
             cell,
             log,
@@ -101,7 +113,7 @@ impl Fixture {
             sockets: Arc::default(),
         };
         mainspring_testkit::create(&*fixture.log, &fixture.uid).await.unwrap();
-        fixture
+        Some(fixture)
     }
 
     /// The same session, its store closed and opened again. It must be the only
@@ -114,7 +126,7 @@ impl Fixture {
         while old.upgrade().is_some() {
             tokio::task::yield_now().await;
         }
-        let log = open_log(cell.kept, &memory, &dir);
+        let log = open_log(cell.kept, &memory, dir.path()).await.expect("it was there before");
         Self { cell, log, uid, model, watcher, tools, memory, dir, sockets }
     }
 

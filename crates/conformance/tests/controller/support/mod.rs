@@ -13,6 +13,9 @@ pub(crate) mod engine;
 pub(crate) mod gates;
 
 pub(crate) use cell::{Cell, Kept, Reach, run, run_on_one_thread};
+#[allow(unused_imports, reason = "for tests of other stores, which include these cases")]
+pub(crate) use cell::{ELSEWHERE, Opening};
+pub(crate) use fixture::open_log;
 pub(crate) use fixture::{Fixture, Placed, driven, parked, refused, sink_error, turn};
 pub(crate) use model::TestModel;
 pub(crate) use observer::{Told, Watcher};
