@@ -233,3 +233,47 @@ fn the_digest_of_a_fold_is_frozen() {
         bytes_of("c87688c5d0a82c150c6905047e2ed39670365b807f595894ac150735144203cf")
     );
 }
+
+/// Whether a frame with one such statement, of these names, is one.
+fn is_frame(kind: u8, names: &[&str], rest: &[u8]) -> bool {
+    let mut head = [&[1; 16][..], &[kind]].concat();
+    names.iter().for_each(|name| put_text(&mut head, name));
+    head.extend_from_slice(rest);
+    let mut frame = bytes_of(FRAME_HEAD);
+    frame[40..44].copy_from_slice(&1_u32.to_be_bytes());
+    put_part(&mut frame, &head);
+    put_part(&mut frame, &[]);
+    Frame::read(frame.into()).is_some()
+}
+
+#[test]
+fn the_names_that_a_frame_takes_are_frozen() {
+    let long = "x".repeat(257);
+    let uids = [
+        ("", false),
+        ("a", true),
+        ("azAZ09-_.", true),
+        (&long[..128], true),
+        (&long[..129], false),
+        ("a b", false),
+        ("a/b", false),
+        ("a\0", false),
+        ("\u{e9}", false),
+    ];
+    for (name, wanted) in uids {
+        assert_eq!(is_frame(16, &[name], &[0]), wanted, "a uid {name:?}");
+        assert_eq!(is_frame(1, &[name, ""], &[0; 10]), wanted, "a store id {name:?}");
+    }
+    let keys = [
+        ("", false),
+        ("a", true),
+        ("a b/\u{e9}", true),
+        (&long[..256], true),
+        (&long[..], false),
+        ("a\0b", false),
+    ];
+    for (name, wanted) in keys {
+        assert_eq!(is_frame(26, &[name, "name"], &[0; 8]), wanted, "a kind {name:?}");
+        assert_eq!(is_frame(26, &["kind", name], &[0; 8]), wanted, "a name {name:?}");
+    }
+}

@@ -150,6 +150,12 @@ proptest! {
 }
 
 #[test]
+fn the_bounds_of_the_rules_are_frozen() {
+    assert_eq!((NUMBER_MAX, CHILDREN_MAX, ROWS_PARTITION), (1 << 53, 128, 0));
+    assert_eq!((crate::frame::RULES_LEVEL, crate::frame::ENTRIES_MAX), (1, 4_096));
+}
+
+#[test]
 fn every_verdict_has_its_own_code() {
     let voids = [
         Void::NotFound,
