@@ -326,7 +326,9 @@ fn fork<S: States>(
         return Ok(Err(Void::Deleted));
     }
     let follows = |child: &Child| child.head.seq.get().checked_sub(1) == Some(at.get());
+    // Each child ends one beyond it.
     if at > parent.head.seq
+        || at.get() >= NUMBER_MAX
         || !children.iter().all(follows)
         || !(1..=CHILDREN_MAX).contains(&children.len())
     {
@@ -444,3 +446,12 @@ impl FoldDigest {
         Self(sha.finalize().into())
     }
 }
+
+#[cfg(test)]
+mod bounds;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod tests;
