@@ -291,8 +291,9 @@ fn write_terms(out: &mut Vec<u8>, terms: &Terms) {
             put_u64(out, fence.get());
             out.push(u8::from(*deletes));
         }
-        Terms::Publish { store, session, head, owned } => {
+        Terms::Publish { store, generation, session, head, owned } => {
             start(24, store.as_str());
+            put_u64(out, *generation);
             put_text(out, session.as_str());
             put_head(out, *head);
             out.push(u8::from(*owned));
@@ -373,6 +374,7 @@ fn read_terms(kind: u8, input: &mut Input<'_>) -> Option<Terms> {
         },
         24 => Terms::Publish {
             store: input.uid()?,
+            generation: input.u64()?,
             session: input.uid()?,
             head: input.head()?,
             owned: input.bool()?,

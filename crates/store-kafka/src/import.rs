@@ -121,7 +121,11 @@ impl ImportWriter {
         if from != to {
             self.stage_again(store, from, to).await?;
         }
-        let terms = op.terms().ok_or(LogError::Unsupported("this step of an import"))?;
+        let Some(Terms::Publish { store: staged, session, head, owned, .. }) = op.terms() else {
+            return Err(LogError::Unsupported("this step of an import"));
+        };
+        let generation = self.generation(to, store)?;
+        let terms = Terms::Publish { store: staged, generation, session, head, owned };
         let published = self.core.write_to(to, op, terms).await;
         if from != to && published.is_ok() {
             // Out of sight already: what is left of it costs a little space.

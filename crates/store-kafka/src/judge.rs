@@ -194,8 +194,8 @@ pub(crate) fn judge<S: States>(
     match terms {
         Terms::Create { session, owned } => create(states, session, *owned),
         Terms::Fork { parent, at, children } => fork(states, parent, *at, children),
-        Terms::Publish { store, session, head, owned } => {
-            publish(states, store, session, *head, *owned)
+        Terms::Publish { store, generation, session, head, owned } => {
+            publish(states, (store, *generation), session, *head, *owned)
         }
         Terms::Update { session, .. }
         | Terms::Append { session, .. }
@@ -398,7 +398,7 @@ fn on_import(state: &mut State, terms: &Terms) -> Verdict {
 
 fn publish<S: States>(
     states: &mut S,
-    store: &SessionUid,
+    (store, generation): (&SessionUid, u64),
     session: &SessionUid,
     head: Head,
     owned: bool,
@@ -407,6 +407,9 @@ fn publish<S: States>(
     let Some(mut staged) = states.get(&name)?.filter(|staged| staged.is(OPEN)) else {
         return Ok(Err(Void::NotFound));
     };
+    if staged.version != generation {
+        return Ok(Err(Void::Version));
+    }
     if staged.head != head {
         return Ok(Err(Void::Head(staged.head)));
     }

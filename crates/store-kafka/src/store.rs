@@ -290,9 +290,10 @@ fn id_of(op: &Op) -> AppendId {
 fn refusal(op: &Op, void: Void) -> LogError {
     let session = op.terms().and_then(|terms| terms.session().cloned());
     match (void, op) {
-        (Void::NotFound, Op::Stage { .. } | Op::Publish { .. } | Op::Unstage { .. }) => {
-            LogError::Moved { what: "an import of the same id" }
-        }
+        (
+            Void::NotFound | Void::Version,
+            Op::BeginImport { .. } | Op::Stage { .. } | Op::Publish { .. } | Op::Unstage { .. },
+        ) => LogError::Moved { what: "an import of the same id" },
         (Void::NotFound, _) => session
             .map_or(LogError::Invalid("there is nothing of that name"), LogError::SessionNotFound),
         (Void::Exists, Op::Fork { children, .. }) => {

@@ -40,7 +40,13 @@ pub(super) fn statements() -> Vec<Statement> {
             fence,
             deletes: false,
         },
-        Terms::Publish { store: uid("i"), session: uid("s"), head: at(2), owned: false },
+        Terms::Publish {
+            store: uid("i"),
+            generation: 1,
+            session: uid("s"),
+            head: at(2),
+            owned: false,
+        },
         Terms::Unstage { store: uid("i"), generation: 1 },
         Terms::PutNamed { key: RowKey::new("kind", "name").unwrap(), version: 0 },
     ];
@@ -261,7 +267,7 @@ fn any_terms() -> impl Strategy<Value = Terms> {
                 7 => {
                     Terms::Stage { store, generation: one, after: base, head, fence, deletes: flag }
                 }
-                8 => Terms::Publish { store, session, head, owned: flag },
+                8 => Terms::Publish { store, generation: one, session, head, owned: flag },
                 9 => Terms::Unstage { store, generation: one },
                 _ => Terms::PutNamed { key, version: one },
             }

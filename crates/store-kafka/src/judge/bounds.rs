@@ -63,7 +63,7 @@ fn any_terms() -> impl Strategy<Value = Terms> {
                 fence,
                 deletes: flag,
             },
-            8 => publish(base),
+            8 => publish(one, base),
             9 => unstage(one),
             _ => put(one),
         }
@@ -91,7 +91,7 @@ fn meeting(terms: Terms, state: &State) -> Terms {
             let (generation, after) = (state.version, state.head);
             Terms::Stage { store, generation, after, head, fence, deletes }
         }
-        Terms::Publish { .. } => publish(state.head),
+        Terms::Publish { .. } => publish(state.version, state.head),
         Terms::Unstage { .. } => unstage(state.version),
         Terms::PutNamed { .. } => put(state.version),
         create @ Terms::Create { .. } => create,

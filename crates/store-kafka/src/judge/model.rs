@@ -177,8 +177,7 @@ impl Walk<'_> {
             }
             Err(_) if !changed.is_empty() => return Err("what does not count changes something"),
             Err(_) => {
-                let now = &after.memory;
-                let was_read = || self.past.iter().any(|past| was_read(&past.memory, now, terms));
+                let was_read = || self.past.iter().any(|past| was_read(&past.memory, terms));
                 fate.refused = fate.refused || !fate.counted && was_read();
                 self.ever[at].1 = true;
             }
@@ -212,7 +211,7 @@ fn check(script: &Script) -> u64 {
 
 /// Whether a writer could read, in this state, what its message states. One that
 /// states what it has not read is refused and may count later: nobody does that.
-fn was_read(past: &InMemory, now: &InMemory, terms: &Terms) -> bool {
+fn was_read(past: &InMemory, terms: &Terms) -> bool {
     let known = |name: Name| past.0.get(&name);
     let session = |uid: &SessionUid| known(Name::session(uid));
     let import = |store: &SessionUid| known(Name::import(store)).copied().unwrap_or_default();
@@ -242,12 +241,9 @@ fn was_read(past: &InMemory, now: &InMemory, terms: &Terms) -> bool {
             let state = import(store);
             state.is(OPEN) && state.version == *generation
         }
-        // It states no generation, so that one that an earlier generation was
-        // refused can count in a later one that came to the same head.
-        Terms::Publish { store, head, .. } => {
+        Terms::Publish { store, generation, head, .. } => {
             let state = import(store);
-            let now = now.state(&Name::import(store)).unwrap_or_default();
-            state.is(OPEN) && state.head == *head && state.version == now.version
+            state.is(OPEN) && state.head == *head && state.version == *generation
         }
         Terms::PutNamed { key, version } => {
             known(Name::row(key)).copied().unwrap_or_default().version >= *version
@@ -322,8 +318,9 @@ fn counts(terms: &Terms, before: &InMemory, after: &InMemory) -> Result<(), &'st
             ensure(old.is(OPEN) && old.version == *generation, "another generation is unstaged")?;
             ensure(is.version == old.version + 1 && !is.is(OPEN), "it is not left behind")
         }
-        Terms::Publish { head, .. } => {
+        Terms::Publish { generation, head, .. } => {
             let session = get(after, 1).unwrap_or_default();
+            ensure(old.version == *generation, "another generation is published")?;
             ensure(old.is(OPEN) && old.head == *head, "what is published is not staged")?;
             ensure(is.is(PUBLISHED) && !is.is(OPEN), "an import goes on that is done")?;
             ensure(get(before, 1).is_none(), "a session is replaced")?;

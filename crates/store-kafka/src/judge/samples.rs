@@ -67,8 +67,8 @@ pub(super) fn unstage(generation: u64) -> Terms {
     Terms::Unstage { store: uid("i"), generation }
 }
 
-pub(super) fn publish(head: Head) -> Terms {
-    Terms::Publish { store: uid("i"), session: uid("s"), head, owned: true }
+pub(super) fn publish(generation: u64, head: Head) -> Terms {
+    Terms::Publish { store: uid("i"), generation, session: uid("s"), head, owned: true }
 }
 
 pub(super) fn put(version: u64) -> Terms {

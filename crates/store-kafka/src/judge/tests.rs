@@ -79,7 +79,7 @@ fn what_is_not_there_takes_nothing() {
         none.refuses(&terms, Void::NotFound);
     }
     none.refuses(&fork(0, &[("x", b'a')]), Void::NotFound);
-    for terms in [stage(0, EMPTY, head(1, b'a'), 0), unstage(0), publish(EMPTY)] {
+    for terms in [stage(0, EMPTY, head(1, b'a'), 0), unstage(0), publish(0, EMPTY)] {
         none.refuses(&terms, Void::NotFound);
     }
 }
@@ -89,13 +89,14 @@ fn an_import_that_is_left_or_done_takes_nothing_more() {
     let mut left = staged();
     left.takes(&unstage(0));
     let mut done = staged();
-    done.takes(&publish(head(1, b'a')));
+    done.takes(&publish(0, head(1, b'a')));
     for mut fold in [left, done] {
         for generation in [0, 1] {
             fold.refuses(&stage(generation, EMPTY, head(1, b'a'), 0), Void::NotFound);
             fold.refuses(&unstage(generation), Void::NotFound);
         }
-        fold.refuses(&publish(head(1, b'a')), Void::NotFound);
+        fold.refuses(&publish(0, head(1, b'a')), Void::NotFound);
+        fold.refuses(&publish(1, head(1, b'a')), Void::NotFound);
     }
 }
 
@@ -109,7 +110,7 @@ fn what_is_there_is_not_made_again() {
     }
     fold.takes(&begin(0));
     fold.refuses(&begin(0), Void::Exists);
-    fold.refuses(&publish(EMPTY), Void::Exists);
+    fold.refuses(&publish(0, EMPTY), Void::Exists);
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn a_fork_names_each_child_once() {
 #[test]
 fn an_import_that_is_done_is_not_begun_again() {
     let mut done = staged();
-    done.takes(&publish(head(1, b'a')));
+    done.takes(&publish(0, head(1, b'a')));
     done.refuses(&begin(0), Void::Exists);
     done.refuses(&begin(1), Void::Exists);
 }
@@ -143,7 +144,7 @@ fn a_journal_goes_on_where_it_ends() {
 fn what_is_staged_goes_on_where_it_ends() {
     for base in [EMPTY, head(1, b'b'), head(2, b'a')] {
         staged().refuses(&stage(0, base, head(3, b'a'), 0), Void::Head(head(1, b'a')));
-        staged().refuses(&publish(base), Void::Head(head(1, b'a')));
+        staged().refuses(&publish(0, base), Void::Head(head(1, b'a')));
     }
 }
 
@@ -212,7 +213,8 @@ fn a_step_of_an_import_counts_in_its_generation() {
     fold.refuses(&stage(0, EMPTY, head(1, b'a'), 0), Void::Version);
     fold.refuses(&unstage(0), Void::Version);
     fold.takes(&stage(1, EMPTY, head(1, b'b'), 0));
-    fold.takes(&publish(head(1, b'b')));
+    fold.refuses(&publish(0, head(1, b'b')), Void::Version);
+    fold.takes(&publish(1, head(1, b'b')));
     assert_eq!(fold.session().fence, Fence::NONE, "nothing is left of what was unstaged");
 }
 
@@ -241,7 +243,7 @@ fn a_deleted_session_is_imported_as_one() {
         unreachable!("the sample stages")
     };
     let deleting = Terms::Stage { store, generation, after, head, fence, deletes: true };
-    let mut fold = Fold::of(&[begin(0), deleting, publish(head)]);
+    let mut fold = Fold::of(&[begin(0), deleting, publish(0, head)]);
     fold.refuses(&fork(1, &[("x", b'a')]), Void::Deleted);
 }
 
@@ -350,8 +352,13 @@ fn what_belongs_elsewhere_is_misplaced() {
         for terms in of(other) {
             assert_eq!(fold.judge(place, &terms), Err(Void::Misplaced), "{terms:?}");
         }
-        let publish =
-            Terms::Publish { store: uid("i"), session: other.clone(), head, owned: false };
+        let publish = Terms::Publish {
+            store: uid("i"),
+            generation: 0,
+            session: other.clone(),
+            head,
+            owned: false,
+        };
         assert_eq!(fold.judge(place, &publish), Err(Void::Misplaced));
         assert_eq!(fold.0, before);
         for terms in of(own) {

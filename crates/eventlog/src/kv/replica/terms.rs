@@ -36,8 +36,9 @@ pub enum Terms {
         fence: Fence,
         deletes: bool,
     },
-    /// The import must be open and end at `head`, and the session not be there.
-    Publish { store: SessionUid, session: SessionUid, head: Head, owned: bool },
+    /// The import must be open, of that generation and end at `head`, and the
+    /// session not be there.
+    Publish { store: SessionUid, generation: u64, session: SessionUid, head: Head, owned: bool },
     /// The import must be open and of that generation.
     Unstage { store: SessionUid, generation: u64 },
     /// The row must have this version.
@@ -124,6 +125,7 @@ impl Op {
             },
             Self::Publish { store, row, head, .. } => Terms::Publish {
                 store: store.clone(),
+                generation: 0,
                 session: row.session.uid.clone(),
                 head: *head,
                 owned: row.session.owner.is_some(),

@@ -179,7 +179,7 @@ pub(super) fn imports() -> Vec<Script> {
                 ("b-begin", begin(1)),
                 ("b1", stage(1, EMPTY, b1, 4)),
                 ("c1", stage(0, EMPTY, b1, 9)),
-                ("b-publish", publish(b1)),
+                ("b-publish", publish(1, b1)),
             ],
         ),
         script(
@@ -190,14 +190,14 @@ pub(super) fn imports() -> Vec<Script> {
                 ("a1", stage(0, EMPTY, a1, 3)),
                 ("a2", stage(0, a1, a2, 2)),
                 ("b1", stage(0, EMPTY, b1, 5)),
-                ("a-publish", publish(a2)),
+                ("a-publish", publish(0, a2)),
             ],
         ),
         script(
             "the same is staged in two generations",
             &[begin(0), stage(0, EMPTY, a1, 1)],
             [
-                ("a-publish", publish(a1)),
+                ("a-publish", publish(0, a1)),
                 ("b-unstage", unstage(0)),
                 ("b-begin", begin(1)),
                 ("b1", stage(1, EMPTY, a1, 1)),
@@ -209,7 +209,7 @@ pub(super) fn imports() -> Vec<Script> {
             &[begin(0)],
             [
                 ("a1", stage(0, EMPTY, a1, 1)),
-                ("a-publish", publish(a1)),
+                ("a-publish", publish(0, a1)),
                 ("b-create", create("s")),
                 ("b1", append(EMPTY, b1, 1)),
                 ("c-unstage", unstage(0)),
