@@ -118,6 +118,8 @@ impl Inner {
             .await
             .map_err(|error| placement_failed(error.into()).on(&uid))?;
         let row = self.find_active(&uid).await?;
+        // The journal may have been long: another host may have been faster.
+        self.refuse_driven_elsewhere(&row).await?;
         if let Err(error) = expected_head(recovery.expected, row.view.head)? {
             return Err(log_failed(error).on(&uid));
         }
