@@ -6,6 +6,7 @@
 
 mod bench;
 mod claims;
+mod kafka;
 mod layers;
 mod plan;
 mod run;
@@ -29,7 +30,8 @@ usage: cargo xtask COMMAND
   tidy            module docs, file sizes, leftovers, manifests, claimed cases, conformance lists
   claims          builds the tests and checks that each claimed case runs where claims.toml says
   bench [NAME..] [OPTION..]  runs benches with their own options; without a name it lists them
-  sim --seeds N | --seed K   simulates N seeds, or one of them";
+  sim --seeds N | --seed K   simulates N seeds, or one of them
+  kafka COMMAND [OPTION..]   clusters of real Kafka brokers: up, down, status, and faults; `kafka help` says more";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,7 +52,7 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         println!("{USAGE}");
         return Ok(ExitCode::SUCCESS);
     }
-    if !matches!(command.as_str(), "bench" | "sim")
+    if !matches!(command.as_str(), "bench" | "sim" | "kafka")
         && let Some(extra) = rest.first()
     {
         bail!("`{command}` takes no argument, but was given `{extra}`\n\n{USAGE}");
@@ -63,6 +65,7 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "claims" => claims::run(&Workspace::load()?),
         "bench" => bench::run(&Workspace::load()?, rest),
         "sim" => sim::run(&Workspace::load()?, rest),
+        "kafka" => kafka::run(&Workspace::load()?, rest),
         other => bail!("there is no command `{other}`\n\n{USAGE}"),
     }?;
     Ok(ExitCode::SUCCESS)

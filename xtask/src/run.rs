@@ -121,8 +121,9 @@ fn stop(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
+/// The time, to measure how long something takes.
 #[expect(clippy::disallowed_methods, reason = "this program measures how long real commands take")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -129,6 +129,18 @@ impl Batch {
         Ok(Self { base, records: Arc::new(records), bytes })
     }
 
+    /// Records that whoever wrote them has linked after `base`: neither hashes
+    /// nor links are computed again, which is what a verification does.
+    pub(crate) fn linked_before(base: Head, records: Vec<StoredRecord>) -> Result<Self, LogError> {
+        if records.is_empty() {
+            return Err(LogError::Invalid("a batch is empty"));
+        }
+        let bytes = records.iter().map(|record| record.canonical.len()).sum();
+        let linked = |stored: StoredRecord| Ok(LinkedRecord { event: stored.event()?, stored });
+        let records = records.into_iter().map(linked).collect::<Result<Vec<_>, LogError>>()?;
+        Ok(Self { base, records: Arc::new(records), bytes })
+    }
+
     /// The head that it follows.
     #[must_use]
     pub const fn base(&self) -> Head {

@@ -30,11 +30,13 @@ pub enum Space {
     /// Sessions of an owner, those with an open turn, and those that the host
     /// looks for in every project.
     Index,
+    /// What decides about the messages of a log that is kept elsewhere.
+    Judged,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Meta,
         Self::Rows,
         Self::Records,
@@ -45,6 +47,7 @@ impl Space {
         Self::Children,
         Self::Named,
         Self::Index,
+        Self::Judged,
     ];
 
     /// Its stable name on disk.
@@ -61,6 +64,7 @@ impl Space {
             Self::Children => "children",
             Self::Named => "named",
             Self::Index => "index",
+            Self::Judged => "judged",
         }
     }
 }
@@ -128,6 +132,10 @@ pub struct EngineUsage {
 pub enum Keep {
     /// Commit it.
     Yes,
+    /// Let everybody see it now; a later [`Keep::Yes`] makes it durable. For
+    /// what can be had again from elsewhere: until then a crash, or reopening,
+    /// may take it away. An engine may as well make it durable at once.
+    Behind,
     /// Abort it: nothing was changed.
     No,
 }
@@ -140,7 +148,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
     ) -> Result<(), EngineError>;
 
-    /// Runs `f` in one transaction and, if it says so, commits durably.
+    /// Runs `f` in one transaction and, if it says so, commits durably, or so
+    /// that a later commit makes it durable.
     ///
     /// # Errors
     /// After an error of the commit itself it is not known whether the

@@ -119,6 +119,14 @@ pub enum LogError {
         /// Who holds it, as far as it is known.
         holder: String,
     },
+    /// The store stopped, and does not go on by itself.
+    #[error("store stopped: {why}")]
+    Halted {
+        /// Why, as a stable name.
+        code: &'static str,
+        /// Why, for people.
+        why: String,
+    },
     /// The store does not do this.
     #[error("this store does not support {0}")]
     Unsupported(&'static str),
@@ -155,9 +163,10 @@ impl LogError {
             Self::Invalid(_) | Self::Unrecordable(_) => Condition::InvalidArgument,
             Self::Tampered { .. } => Condition::JournalTampered,
             Self::UnsupportedRecord { .. } => Condition::UnsupportedRecord,
-            Self::Corrupt { .. } | Self::UnsupportedSchema { .. } | Self::NotAStore { .. } => {
-                Condition::Corrupt
-            }
+            Self::Corrupt { .. }
+            | Self::UnsupportedSchema { .. }
+            | Self::NotAStore { .. }
+            | Self::Halted { .. } => Condition::Corrupt,
             Self::BadLine { .. } => Condition::BadLine,
             Self::Held { .. } => Condition::Unavailable,
             Self::Unsupported(_) => Condition::Unimplemented,
@@ -177,6 +186,7 @@ impl Classify for LogError {
             Self::UnsupportedSchema { .. } => "unsupported_schema",
             Self::NotAStore { .. } => "not_a_store",
             Self::Held { .. } => "store_held",
+            Self::Halted { code, .. } => code,
             other => other.condition().code(),
         }
     }

@@ -45,6 +45,7 @@ pub use chain::{Batch, ChainVerifier, NewRecord, StoredRecord, record_bytes, rec
 pub use engine::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
 pub use error::LogError;
 pub use input_hash::{go_json_string, input_hash};
+pub use kv::replica;
 pub use kv::{KvOptions, KvStore, SCHEMA_VERSION, SessionTotals, StoreStats};
 pub use log::{
     Durability, EventLog, FenceRow, Follow, HOST_ADDRESS_BYTES_MAX, Holder, ImportRecord,

@@ -112,7 +112,7 @@ impl Engine for MemoryEngine {
         let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
         let mut txn = Transaction { spaces: &mut spaces, undo: Vec::new() };
         match f(&mut txn) {
-            Ok(Keep::Yes) => Ok(()),
+            Ok(Keep::Yes | Keep::Behind) => Ok(()),
             Ok(Keep::No) => {
                 txn.roll_back();
                 Ok(())

@@ -1,1 +1,31 @@
-//! Log store on Apache Kafka.
+//! Log store on Apache Kafka: many hosts, one truth, no coordinator.
+//!
+//! The log decides. Every host folds each partition in offset order and comes to
+//! the same verdict about every entry; the first valid writer wins.
+
+mod checkpoint;
+mod config;
+mod ends;
+mod engine;
+mod error;
+mod fold;
+mod frame;
+mod import;
+mod judge;
+mod lane;
+mod lists;
+mod log;
+mod mark;
+mod messages;
+mod notes;
+mod open;
+mod progress;
+mod states;
+mod store;
+mod view;
+
+pub use config::KafkaConfig;
+pub use error::Halt;
+pub use frame::{Genesis, RULES_LEVEL};
+pub use progress::CatchUp;
+pub use store::KafkaStore;

@@ -170,7 +170,8 @@ impl Engine for RedbEngine {
     ) -> Result<(), EngineError> {
         match self.read_once(f) {
             // After one failed read redb refuses all others. Every commit was
-            // durable, so a fresh handle shows what this one did.
+            // durable, so a fresh handle shows what this one did; whoever writes
+            // behind looks where it stands before it goes on.
             Err(error) if is_latched(&error) && !self.failed.load(Ordering::Acquire) => {
                 tracing::warn!(error = %report(&error), "store opened again after a failed read");
                 self.reopen()?;
@@ -255,7 +256,7 @@ fn transact(
         txn.set_durability(Durability::Immediate)?;
         Ok::<_, redb::Error>(txn)
     });
-    let txn = match begun {
+    let mut txn = match begun {
         Ok(txn) => txn,
         Err(error) => return Written { result: Err(error), handle_failed: true },
     };
@@ -267,8 +268,13 @@ fn transact(
         Ok::<_, redb::Error>(())
     });
     match (decided, closed) {
-        (Ok(Keep::Yes), Ok(())) if !op_failed => {
-            let result = guarded("commit", || txn.commit());
+        (Ok(keep @ (Keep::Yes | Keep::Behind)), Ok(())) if !op_failed => {
+            let result = guarded("commit", || {
+                if keep == Keep::Behind {
+                    txn.set_durability(Durability::None)?;
+                }
+                Ok::<_, redb::Error>(txn.commit()?)
+            });
             Written { handle_failed: result.is_err(), result }
         }
         (decided, closed) => {
@@ -279,7 +285,7 @@ fn transact(
                 source: None,
             };
             let result = match decided {
-                Ok(Keep::Yes) => closed.and_then(|()| Err(swallowed())),
+                Ok(Keep::Yes | Keep::Behind) => closed.and_then(|()| Err(swallowed())),
                 Ok(Keep::No) => closed.and(aborted),
                 Err(error) => Err(error),
             };

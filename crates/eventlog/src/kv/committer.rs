@@ -4,7 +4,6 @@
 //! each caller. What queued while the last commit ran goes out together; when
 //! many callers are known to be active it waits a moment for the rest of them.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -15,9 +14,10 @@ use futures_channel::oneshot;
 use mainspring_api::{Clock, Outcome, SessionUid, Timestamp};
 
 use super::follow::Followers;
-use super::ops::{self, Op, OpError, Reply, Rows, Staged, Transaction, settled};
+use super::import;
+use super::ops::{self, Op, OpError, Reply, Rows, Transaction, settled};
 use crate::canonical::rfc3339;
-use crate::engine::{Engine, EngineError, Keep, Space};
+use crate::engine::{Engine, EngineError, Keep};
 use crate::error::LogError;
 use crate::log::Limits;
 
@@ -32,7 +32,7 @@ const GATHER_MAX: Duration = Duration::from_micros(60);
 /// How long the committer stays awake for writers that go on this soon.
 const AWAKE_MAX: Duration = Duration::from_micros(150);
 /// How long what an import staged is kept for it to go on.
-const STAGED_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+pub(super) const STAGED_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 pub(super) struct Job {
     op: Op,
@@ -47,7 +47,7 @@ pub(super) struct Shared<E> {
     pub(super) followers: Followers,
     clock: Arc<dyn Clock>,
     reopen_max: Duration,
-    rows: Mutex<Rows>,
+    pub(super) rows: Mutex<Rows>,
     /// Set after a commit error until the engine is open again: the handle
     /// knows nothing, so nothing is served from it.
     failed: AtomicBool,
@@ -85,19 +85,12 @@ impl<E: Engine> Shared<E> {
     /// Removes what imports staged and did not go on with for a long time.
     pub(super) fn remove_staged(&self) -> Result<(), LogError> {
         let before = self.clock.now().unix_nanos().saturating_sub(STAGED_MAX.as_nanos() as i64);
-        let old = |staged: &Staged| match staged {
-            Staged::Open(open) => open.touched.unix_nanos() < before,
-            Staged::Left => true,
-            Staged::Published(..) => false,
-        };
+        let before = Timestamp::from_unix_nanos(before);
         let mut stores = Vec::new();
         self.engine
             .read(&mut |kv| {
-                kv.scan(Space::Staging, &[], &[0xff], &mut |key, marker| {
-                    let store = std::str::from_utf8(key).ok().and_then(|s| SessionUid::new(s).ok());
-                    stores.extend(store.filter(|_| old(&ops::staged_in(marker))));
-                    ControlFlow::Continue(())
-                })
+                stores = import::staged_before(kv, before)?;
+                Ok(())
             })
             .map_err(super::engine_failed)?;
         for store in stores {
@@ -166,7 +159,7 @@ impl<E: Engine> Shared<E> {
     }
 
     /// Tells those who follow a session what was committed.
-    fn tell(&self, op: &Op, now: Timestamp) {
+    pub(super) fn tell(&self, op: &Op, now: Timestamp) {
         match op {
             Op::Append { id, session, fence, batch } => self.followers.committed(session, || {
                 ops::stored_as(batch, *id, *fence, &rfc3339(now)).collect::<Vec<_>>()

@@ -1,26 +1,48 @@
 //! Importing: staging page by page, going on where it stopped, publishing.
 
-use futures_util::StreamExt as _;
-use mainspring_api::{AppendId, BoxStream, Event, Head, Seq, SessionUid};
+use std::fmt;
+use std::ops::ControlFlow;
 
-use super::KvStore;
-use super::ops::{Op, Reply};
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use mainspring_api::{AppendId, BoxStream, Event, Head, Seq, SessionUid, Timestamp};
+
+use super::ops::{self, Op, OpError, Reply, Staged};
+use super::{keys, read};
 use crate::chain::{ChainVerifier, StoredRecord};
-use crate::engine::Engine;
+use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
-use crate::log::{ImportCheck, ImportRecord, ImportRow, SessionRow};
+use crate::log::{ImportCheck, ImportRecord, ImportRow, ReadLimit, SessionRow};
+
+/// Whatever writes operations.
+#[async_trait]
+pub trait OpWriter: fmt::Debug + Send + Sync {
+    /// Writes one, and answers when it is durable.
+    ///
+    /// # Errors
+    /// As the operation of the contract.
+    async fn write(&self, op: Op) -> Result<Reply, LogError>;
+
+    /// The bytes that one event may have.
+    fn event_bytes_max(&self) -> usize;
+}
 
 /// Bytes that an import stages in one transaction.
 const STAGE_BYTES_MAX: usize = 1 << 20;
 
 /// The name that the records of an import are kept under. The uid may stand in
 /// the last line only, and nobody can see them before that.
-pub(super) fn staged_name(id: AppendId) -> SessionUid {
+pub fn staged_name(id: AppendId) -> SessionUid {
     SessionUid::new(&format!("import-{id}")).expect("hex fits a uid")
 }
 
-pub(super) async fn run<E: Engine>(
-    log: &KvStore<E>,
+/// Imports a session: [`EventLog::import`](crate::EventLog::import) over any
+/// writer of operations.
+///
+/// # Errors
+/// As there.
+pub async fn import(
+    log: &dyn OpWriter,
     id: AppendId,
     row: ImportRow,
     records: BoxStream<'static, Result<ImportRecord, LogError>>,
@@ -64,7 +86,7 @@ async fn settle(
     Err(LogError::Invalid("this import is done, with another journal"))
 }
 
-async fn unstage<E: Engine>(log: &KvStore<E>, store: &SessionUid) {
+async fn unstage(log: &dyn OpWriter, store: &SessionUid) {
     loop {
         match log.write(Op::Unstage { store: store.clone() }).await {
             Ok(Reply::More) => {}
@@ -77,15 +99,15 @@ async fn unstage<E: Engine>(log: &KvStore<E>, store: &SessionUid) {
     }
 }
 
-struct Import<'a, E: Engine> {
-    log: &'a KvStore<E>,
+struct Import<'a> {
+    log: &'a dyn OpWriter,
     id: AppendId,
     store: SessionUid,
     /// How far it is staged.
     at: Head,
 }
 
-impl<E: Engine> Import<'_, E> {
+impl Import<'_> {
     async fn run(
         mut self,
         mut row: ImportRow,
@@ -145,7 +167,7 @@ impl<E: Engine> Import<'_, E> {
     /// What a record costs, at its worst.
     fn size(&self, record: &StoredRecord) -> Result<usize, LogError> {
         let bytes = record.canonical.len();
-        let bytes_max = self.log.shared.limits.event_bytes_max;
+        let bytes_max = self.log.event_bytes_max();
         if bytes > bytes_max {
             let (bytes, bytes_max) = (bytes as u64, bytes_max as u64);
             return Err(LogError::TooLarge { what: "event", bytes, bytes_max });
@@ -162,4 +184,49 @@ impl<E: Engine> Import<'_, E> {
         }
         Ok(())
     }
+}
+
+/// A page of what is staged under `store`.
+pub(super) fn staged_records(
+    kv: &dyn KvRead,
+    store: &SessionUid,
+    from: Seq,
+    limit: ReadLimit,
+) -> Result<Vec<StoredRecord>, OpError> {
+    let (mut found, mut bytes, mut damaged) = (Vec::new(), 0, None);
+    let prefix = keys::session_prefix(store);
+    let range = (keys::record(store, from), keys::after(&prefix));
+    kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
+        match keys::decode_record(read::key_seq(key), value) {
+            Ok(record) => {
+                bytes += record.canonical.len();
+                found.push(record);
+            }
+            Err(error) => damaged = Some(error),
+        }
+        if damaged.is_some() || found.len() >= limit.records || bytes >= limit.bytes {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
+    damaged.map_or(Ok(found), |error| Err(error.into()))
+}
+
+/// Imports that were not gone on with since `before`.
+pub(super) fn staged_before(
+    kv: &dyn KvRead,
+    before: Timestamp,
+) -> Result<Vec<SessionUid>, EngineError> {
+    let mut stores = Vec::new();
+    kv.scan(Space::Staging, &[], &[0xff], &mut |key, marker| {
+        let old = match ops::staged_in(marker) {
+            Staged::Open(open) => open.touched < before,
+            Staged::Left => true,
+            Staged::Published(..) => false,
+        };
+        let store = std::str::from_utf8(key).ok().and_then(|s| SessionUid::new(s).ok());
+        stores.extend(store.filter(|_| old));
+        ControlFlow::Continue(())
+    })?;
+    Ok(stores)
 }

@@ -13,6 +13,7 @@ mod migrate;
 mod ops;
 mod parts;
 mod read;
+pub mod replica;
 mod row;
 mod stats;
 mod verify;
@@ -21,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream;
 use mainspring_api::{
     AppendId, BoxStream, Clock, Entropy, Event, ExecutionId, Fence, Head, OsEntropy, Outcome, Seq,
     SessionUid, StoreId, SystemClock,
@@ -36,9 +36,10 @@ use crate::log::{
 };
 use crate::view::ExecutionView;
 use committer::{Committer, Shared};
+use import::OpWriter;
 use ops::{Op, OpError, Reply};
+use replica::Replica;
 pub use stats::{SessionTotals, StoreStats};
-use verify::Verification;
 
 /// The version of the stored form that this build writes and reads.
 ///
@@ -75,13 +76,13 @@ impl Default for KvOptions {
 #[derive(Debug)]
 pub struct KvStore<E: Engine> {
     committer: Committer,
-    shared: Arc<Shared<E>>,
+    state: Replica<E>,
     store_id: StoreId,
 }
 
 impl<E: Engine> Drop for KvStore<E> {
     fn drop(&mut self) {
-        self.shared.followers.close();
+        self.state.close();
     }
 }
 
@@ -107,25 +108,24 @@ impl<E: Engine> KvStore<E> {
         shared.remove_staged()?;
         let committer = Committer::start(&shared)
             .map_err(|error| LogError::unavailable(format!("committer: {error}")))?;
-        Ok(Self { committer, shared, store_id })
+        Ok(Self { committer, state: Replica { shared }, store_id })
     }
 
     /// The engine, for what only this kind of store offers.
     #[must_use]
     pub fn engine(&self) -> &E {
-        &self.shared.engine
+        self.state.engine()
     }
+}
 
+#[async_trait]
+impl<E: Engine> OpWriter for KvStore<E> {
     async fn write(&self, op: Op) -> Result<Reply, LogError> {
-        self.committer.submit(&self.shared, op).await
+        self.committer.submit(&self.state.shared, op).await
     }
 
-    async fn read<T, F>(&self, f: F) -> Result<T, LogError>
-    where
-        T: Send + 'static,
-        F: Fn(&dyn KvRead) -> Result<T, OpError> + Send + 'static,
-    {
-        read_shared(Arc::clone(&self.shared), f).await
+    fn event_bytes_max(&self) -> usize {
+        self.limits().event_bytes_max
     }
 }
 
@@ -185,7 +185,7 @@ impl<E: Engine> EventLog for KvStore<E> {
     }
 
     fn limits(&self) -> Limits {
-        self.shared.limits
+        self.state.shared.limits
     }
 
     fn durability(&self) -> Durability {
@@ -199,13 +199,11 @@ impl<E: Engine> EventLog for KvStore<E> {
     }
 
     async fn get(&self, session: &SessionUid, _level: Level) -> Result<SessionRow, LogError> {
-        let session = session.clone();
-        self.read(move |kv| Ok(read::load_row(kv, &session)?.row)).await
+        self.state.get(session).await
     }
 
     async fn list(&self, query: ListQuery, _level: Level) -> Result<Page, LogError> {
-        query.check()?;
-        self.read(move |kv| read::list(kv, &query)).await
+        self.state.list(query).await
     }
 
     async fn marked(
@@ -214,8 +212,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         after: Option<&SessionUid>,
         limit: usize,
     ) -> Result<Vec<SessionRow>, LogError> {
-        let after = after.cloned();
-        self.read(move |kv| read::marked(kv, mark, after.as_ref(), limit)).await
+        self.state.marked(mark, after, limit).await
     }
 
     async fn update(
@@ -237,7 +234,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         fence: Fence,
         batch: &Batch,
     ) -> Result<Head, LogError> {
-        self.shared.limits.check(batch)?;
+        self.limits().check(batch)?;
         let op = Op::Append { id, session: session.clone(), fence, batch: batch.clone() };
         answer!(self.write(op).await, Head)
     }
@@ -276,8 +273,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         limit: ReadLimit,
         _level: Level,
     ) -> Result<Vec<StoredRecord>, LogError> {
-        let session = session.clone();
-        self.read(move |kv| read::records(kv, &read::load_row(kv, &session)?, from, limit)).await
+        self.state.records(session, from, limit).await
     }
 
     async fn execution(
@@ -285,8 +281,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         session: &SessionUid,
         id: &ExecutionId,
     ) -> Result<Option<ExecutionView>, LogError> {
-        let (session, id) = (session.clone(), id.clone());
-        self.read(move |kv| ops::execution(kv, &read::load_row(kv, &session)?, &id)).await
+        self.state.execution(session, id).await
     }
 
     fn verify(
@@ -294,8 +289,7 @@ impl<E: Engine> EventLog for KvStore<E> {
         session: &SessionUid,
         after: Head,
     ) -> BoxStream<'static, Result<Verified, LogError>> {
-        let pages = Verification::new(Arc::clone(&self.shared), session.clone(), after);
-        Box::pin(stream::unfold(pages, Verification::next))
+        self.state.verify(session, after)
     }
 
     async fn fork(
@@ -306,12 +300,8 @@ impl<E: Engine> EventLog for KvStore<E> {
         children: Vec<(NewSession, Event)>,
     ) -> Result<Vec<SessionRow>, LogError> {
         children.iter().try_for_each(|(child, _)| child.check())?;
-        let uid = parent.clone();
-        // Records never change, so the fold at `at` can be taken off the committer.
-        let view = self
-            .read(move |kv| fold::view_at(kv, &read::load_row(kv, &uid)?, at))
-            .await
-            .map(Box::new)?;
+        let view = self.state.view_at(parent, at).await.map(Box::new)?;
+        let children = replica::linked(at, children, &self.limits())?;
         let op = Op::Fork { id, parent: parent.clone(), at, view, children };
         answer!(self.write(op).await, Rows)
     }
@@ -322,18 +312,11 @@ impl<E: Engine> EventLog for KvStore<E> {
         row: ImportRow,
         records: BoxStream<'static, Result<ImportRecord, LogError>>,
     ) -> Result<SessionRow, LogError> {
-        import::run(self, id, row, records).await
+        import::import(self, id, row, records).await
     }
 
     async fn staged(&self, id: AppendId) -> Result<Head, LogError> {
-        let store = import::staged_name(id);
-        self.read(move |kv| {
-            Ok(match ops::staged(kv, &store)? {
-                Some(ops::Staged::Open(open)) => open.view.head,
-                _ => Head::EMPTY,
-            })
-        })
-        .await
+        self.state.staged(&import::staged_name(id)).await
     }
 
     fn follow(&self) -> Option<&dyn Follow> {

@@ -1,14 +1,13 @@
 //! The optional parts of the contract that this store has.
 
-use std::ops::ControlFlow;
-
 use async_trait::async_trait;
 use mainspring_api::{AppendId, BoxStream, Bytes, Head, SessionUid};
 
-use super::ops::{Op, Reply, decode_named, live_named};
-use super::{KvStore, follow, keys};
+use super::KvStore;
+use super::import::OpWriter as _;
+use super::ops::{Op, Reply};
 use crate::chain::StoredRecord;
-use crate::engine::{Engine, Space};
+use crate::engine::Engine;
 use crate::error::LogError;
 use crate::log::{Follow, NamedRow, NamedRows, Purge, RowKey, SessionRow};
 
@@ -18,7 +17,7 @@ impl<E: Engine> Follow for KvStore<E> {
         session: &SessionUid,
         after: Head,
     ) -> BoxStream<'static, Result<StoredRecord, LogError>> {
-        follow::follow(&self.shared, session, after)
+        self.state.follow(session, after)
     }
 }
 
@@ -33,18 +32,10 @@ impl<E: Engine> Purge for KvStore<E> {
     }
 }
 
-/// Named rows of one answer.
-const NAMED_MAX: usize = 1_000;
-
 #[async_trait]
 impl<E: Engine> NamedRows for KvStore<E> {
     async fn named(&self, key: &RowKey) -> Result<Option<NamedRow>, LogError> {
-        let key = keys::named(key.kind(), key.name());
-        self.read(move |kv| {
-            let stored = kv.get(Space::Named, &key)?;
-            Ok(stored.map(|stored| decode_named(&stored)).transpose()?.and_then(live_named))
-        })
-        .await
+        self.state.named(key).await
     }
 
     async fn named_of(
@@ -53,30 +44,7 @@ impl<E: Engine> NamedRows for KvStore<E> {
         after: &str,
         limit: usize,
     ) -> Result<Vec<(String, NamedRow)>, LogError> {
-        let prefix = keys::kind_prefix(kind);
-        let mut from = keys::named(kind, after);
-        if !after.is_empty() {
-            from.push(0);
-        }
-        let limit = limit.clamp(1, NAMED_MAX);
-        self.read(move |kv| {
-            let mut found = Vec::new();
-            let mut damaged = None;
-            kv.scan(Space::Named, &from, &keys::after(&prefix), &mut |key, stored| {
-                let name = String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
-                match decode_named(stored).map(live_named) {
-                    Ok(row) => found.extend(row.map(|row| (name, row))),
-                    Err(error) => damaged = Some(error),
-                }
-                if found.len() < limit && damaged.is_none() {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            })?;
-            damaged.map_or(Ok(found), Err)
-        })
-        .await
+        self.state.named_of(kind, after, limit).await
     }
 
     async fn put_named(

@@ -6,13 +6,13 @@ use mainspring_api::{Seq, SessionUid};
 
 use super::index;
 use super::keys::{self, RecordParts};
-use super::ops::OpError;
+use super::ops::{OpError, decode_named, live_named};
 use super::row::KvRow;
 use crate::chain::{ChainVerifier, StoredRecord};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
 use crate::log::{
-    LIST_PAGE_BYTES_MAX, ListQuery, MARKED_MAX, Mark, Page, PageKey, ReadLimit, SessionRow,
+    LIST_PAGE_BYTES_MAX, ListQuery, MARKED_MAX, Mark, NamedRow, Page, PageKey, ReadLimit, SessionRow,
 };
 
 /// Rows that one list call looks at before it returns a short page.
@@ -315,4 +315,36 @@ fn matches(row: &SessionRow, query: &ListQuery) -> bool {
         && (query.harness.is_empty() || query.harness == session.harness)
         && (query.states.is_empty() || query.states.contains(&row.view.exec_state()))
         && query.labels.iter().all(|(key, value)| session.labels.get(key) == Some(value))
+}
+
+/// Named rows of one answer.
+const NAMED_MAX: usize = 1_000;
+
+/// Named rows of a kind, by name, after a name.
+pub(super) fn named_of(
+    kv: &dyn KvRead,
+    kind: &str,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<(String, NamedRow)>, OpError> {
+    let prefix = keys::kind_prefix(kind);
+    let mut from = keys::named(kind, after);
+    if !after.is_empty() {
+        from.push(0);
+    }
+    let limit = limit.clamp(1, NAMED_MAX);
+    let (mut found, mut damaged) = (Vec::new(), None);
+    kv.scan(Space::Named, &from, &keys::after(&prefix), &mut |key, stored| {
+        let name = String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
+        match decode_named(stored).map(live_named) {
+            Ok(row) => found.extend(row.map(|row| (name, row))),
+            Err(error) => damaged = Some(error),
+        }
+        if found.len() < limit && damaged.is_none() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    damaged.map_or(Ok(found), Err)
 }

@@ -84,7 +84,22 @@ impl KvRow {
         serde_json::from_slice::<StoredRow<'_>>(bytes)
             .ok()
             .and_then(StoredRow::into_row)
-            .ok_or_else(|| LogError::Corrupt { what: format!("row of session {uid}") })
+            .ok_or_else(|| LogError::Corrupt { what: unreadable(uid, bytes) })
+    }
+}
+
+/// Starts what stands in the place of a row that an operation could not be
+/// applied to; why follows.
+const BROKEN: &[u8] = b"!";
+
+pub(super) fn broken_row(error: &LogError) -> Vec<u8> {
+    [BROKEN, error.to_string().as_bytes()].concat()
+}
+
+fn unreadable(uid: &SessionUid, bytes: &[u8]) -> String {
+    match bytes.strip_prefix(BROKEN) {
+        Some(why) => format!("row of session {uid}: {}", String::from_utf8_lossy(why)),
+        None => format!("row of session {uid}"),
     }
 }
 

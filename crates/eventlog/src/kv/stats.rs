@@ -106,14 +106,14 @@ impl<E: Engine> KvStore<E> {
             let Some(last) = page.last else { break };
             after = Some(last);
         }
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.state.shared);
         let usage = move || shared.engine.usage().map_err(engine_failed);
         stats.usage = blocking::unblock(usage).await?;
         Ok(stats)
     }
 
     async fn imports_under_way(&self) -> Result<u64, LogError> {
-        self.read(|kv| {
+        self.state.read(|kv| {
             let mut open = 0;
             kv.scan(Space::Staging, &[], &[0xff], &mut |_, marker| {
                 open += u64::from(matches!(staged_in(marker), Staged::Open(_)));
@@ -125,7 +125,7 @@ impl<E: Engine> KvStore<E> {
     }
 
     async fn schema_version(&self) -> Result<u64, LogError> {
-        let schema = self.read(|kv| Ok(kv.get(Space::Meta, b"schema")?)).await?;
+        let schema = self.state.read(|kv| Ok(kv.get(Space::Meta, b"schema")?)).await?;
         schema
             .and_then(|schema| std::str::from_utf8(&schema).ok()?.parse().ok())
             .ok_or_else(|| LogError::Corrupt { what: "schema version".to_owned() })
@@ -133,7 +133,7 @@ impl<E: Engine> KvStore<E> {
 
     /// The rows after the key `after`; `last` is absent after the last page.
     async fn row_page(&self, after: Option<Vec<u8>>) -> Result<RowPage, LogError> {
-        self.read(move |kv| {
+        self.state.read(move |kv| {
             let mut page = RowPage::default();
             // The first key after another is that key with a zero byte.
             let from = after.clone().map_or_else(Vec::new, |mut key| {

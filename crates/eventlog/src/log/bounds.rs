@@ -71,6 +71,35 @@ impl RowPatch {
         self.name.as_ref().map_or(Ok(()), |name| within("name", name))?;
         self.owner.as_ref().map_or(Ok(()), owner)
     }
+
+    /// A session's metadata with these changes.
+    ///
+    /// # Errors
+    /// `Invalid` when it has an owner already; as [`NewSession::check`].
+    pub fn applied_to(&self, session: &NewSession) -> Result<NewSession, LogError> {
+        if self.owner.is_some() && session.owner.is_some() {
+            return Err(LogError::Invalid("the session has an owner already"));
+        }
+        let mut changed = session.clone();
+        let Self { name, labels, annotations, owner } = self;
+        if let Some(name) = name {
+            changed.name.clone_from(name);
+        }
+        if let Some(labels) = labels {
+            changed.labels.clone_from(labels);
+        }
+        if let Some(annotations) = annotations {
+            changed.annotations.clone_from(annotations);
+        }
+        if owner.is_some() {
+            changed.owner.clone_from(owner);
+        }
+        // What an older version took may still be given to an owner.
+        if name.is_some() || labels.is_some() || annotations.is_some() {
+            changed.check()?;
+        }
+        Ok(changed)
+    }
 }
 
 impl ListQuery {

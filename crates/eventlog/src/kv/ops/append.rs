@@ -21,13 +21,13 @@ impl Transaction<'_> {
         fence: Fence,
         batch: &Batch,
     ) -> Result<Reply> {
-        if !self.rows.load_mut(self.kv, session)?.ends_at_head {
+        if !self.rows.load_mut(self.kv, session)?.ends_at_head && !self.judged {
             self.probe(session)?;
         }
         let row = self.rows.known_mut(session);
         let head = row.row.view.head;
         if head != batch.base() {
-            if appended(self.kv, row, id, batch)? {
+            if !self.judged && appended(self.kv, row, id, batch)? {
                 return Ok(Reply::Head(batch.head()));
             }
             refuse_purged(row)?;
@@ -63,9 +63,13 @@ impl Transaction<'_> {
         if seq < row.own_from() || seq > row.row.view.head.seq {
             return Err(LogError::Invalid("there is no such record of this session").into());
         }
+        let note_key = keys::note(&row.store, seq, key);
+        if self.judged {
+            self.wrote = true;
+            return Ok(self.kv.put(Space::Notes, &note_key, value.as_bytes()).map(|()| Reply::Done)?);
+        }
         let stored = self.kv.get(Space::Records, &keys::record(&row.store, seq))?;
         let stored = stored.ok_or_else(|| LogError::Corrupt { what: format!("record {seq}") })?;
-        let note_key = keys::note(&row.store, seq, key);
         let notes = keys::decode_record(seq, &stored)?.notes;
         if notes.get(key).is_some_and(|given| given == value) {
             return Ok(Reply::Done);

@@ -1,6 +1,6 @@
 //! Forking by shared prefix.
 
-use mainspring_api::{AppendId, DeletionState, Event, Head, Seq, SessionUid};
+use mainspring_api::{AppendId, DeletionState, Head, Seq, SessionUid};
 
 use super::append::{Stamp, write_batch};
 use super::{Reply, Result, Transaction, refuse_purged};
@@ -19,7 +19,7 @@ impl Transaction<'_> {
         parent: &SessionUid,
         at: Head,
         view: &SessionView,
-        children: &[(NewSession, Event)],
+        children: &[(NewSession, Batch)],
     ) -> Result<Reply> {
         if children.is_empty() || children.len() > self.limits.children_max {
             return Err(LogError::Invalid("a fork makes 1 to 128 children").into());
@@ -32,18 +32,14 @@ impl Transaction<'_> {
             return Err(LogError::Deleted(parent.clone()).into());
         }
         let segments = inherited(parent_row, at.seq);
-        let mut batches = Vec::with_capacity(children.len());
-        for (index, (child, marker)) in children.iter().enumerate() {
+        for (index, (child, _)) in children.iter().enumerate() {
             self.refuse_taken(&child.uid)?;
             if children[..index].iter().any(|(other, _)| other.uid == child.uid) {
                 return Err(LogError::Invalid("two children have one uid").into());
             }
-            let batch = Batch::link(at, vec![marker.clone().into()])?;
-            self.limits.check(&batch)?;
-            batches.push(batch);
         }
         let mut rows = Vec::with_capacity(children.len());
-        for ((child, _), batch) in children.iter().zip(&batches) {
+        for (child, batch) in children {
             rows.push(self.add_child(id, (parent, at), view, &segments, child, batch)?);
         }
         Ok(Reply::Rows(rows))

@@ -15,7 +15,7 @@ use mainspring_api::{AppendId, Bytes, Event, Fence, Head, Seq, SessionUid, Times
 
 use super::index::Indexed;
 use super::keys;
-use super::row::KvRow;
+use super::row::{KvRow, broken_row};
 use crate::canonical::rfc3339;
 use crate::chain::{Batch, StoredRecord};
 use crate::engine::{EngineError, KvWrite, Space};
@@ -35,24 +35,30 @@ pub(super) const COMMIT_TIME: &str = "commit_time";
 pub(super) const APPEND_ID: &str = "append_id";
 
 /// One write.
-#[derive(Debug)]
-pub(super) enum Op {
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "as the arguments of the contract's operations")]
+pub enum Op {
+    /// [`EventLog::create`](crate::EventLog::create).
     Create {
         id: AppendId,
         session: Box<NewSession>,
     },
+    /// [`EventLog::update`](crate::EventLog::update).
     Update {
         id: AppendId,
         session: SessionUid,
         version: u64,
         patch: RowPatch,
     },
+    /// [`EventLog::append`](crate::EventLog::append).
     Append {
         id: AppendId,
         session: SessionUid,
         fence: Fence,
         batch: Batch,
     },
+    /// [`EventLog::mint`](crate::EventLog::mint), and with `head`
+    /// [`EventLog::acquire_if_head`](crate::EventLog::acquire_if_head).
     Mint {
         id: AppendId,
         session: SessionUid,
@@ -60,13 +66,16 @@ pub(super) enum Op {
         head: Option<Head>,
         holder: Holder,
     },
+    /// [`EventLog::fork`](crate::EventLog::fork), with the fold at `at` and each
+    /// child's marker linked to it.
     Fork {
         id: AppendId,
         parent: SessionUid,
         at: Head,
         view: Box<SessionView>,
-        children: Vec<(NewSession, Event)>,
+        children: Vec<(NewSession, Batch)>,
     },
+    /// [`EventLog::annotate`](crate::EventLog::annotate).
     Annotate {
         session: SessionUid,
         seq: Seq,
@@ -109,6 +118,7 @@ pub(super) enum Op {
     CatchUp {
         session: SessionUid,
     },
+    /// [`NamedRows::put_named`](crate::NamedRows::put_named).
     PutNamed {
         id: AppendId,
         key: RowKey,
@@ -118,6 +128,16 @@ pub(super) enum Op {
 }
 
 impl Op {
+    /// The session that is there and that it changes.
+    pub(super) const fn changes(&self) -> Option<&SessionUid> {
+        match self {
+            Self::Append { session, .. }
+            | Self::Update { session, .. }
+            | Self::Mint { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+
     /// Roughly what it adds to a transaction.
     pub(super) fn bytes(&self) -> usize {
         match self {
@@ -132,15 +152,21 @@ impl Op {
 }
 
 /// What a write answers.
-#[derive(Debug)]
-pub(super) enum Reply {
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// A row as it is now.
     Row(Box<SessionRow>),
+    /// The rows of a fork's children.
     Rows(Vec<SessionRow>),
     /// An import that is done, and the head that it was published with.
     Imported(Box<SessionRow>, Option<Head>),
+    /// The journal's head now.
     Head(Head),
+    /// The fence in force now.
     Fence(Fence),
+    /// The version of a named row.
     Version(u64),
+    /// It is done.
     Done,
     /// There is more to remove.
     More,
@@ -174,6 +200,8 @@ pub(super) struct Transaction<'a> {
     limits: &'a Limits,
     now: Timestamp,
     commit_time: String,
+    /// Whether the log has decided already, so that nothing is looked up to decide.
+    judged: bool,
     pub(super) wrote: bool,
 }
 
@@ -184,13 +212,25 @@ impl<'a> Transaction<'a> {
         limits: &'a Limits,
         now: Timestamp,
     ) -> Self {
-        Self { kv, rows, limits, now, commit_time: rfc3339(now), wrote: false }
+        Self { kv, rows, limits, now, commit_time: rfc3339(now), judged: false, wrote: false }
+    }
+
+    /// A transaction of operations that a log has decided.
+    pub(super) fn judged(
+        kv: &'a mut dyn KvWrite,
+        rows: &'a mut Rows,
+        limits: &'a Limits,
+        now: Timestamp,
+    ) -> Self {
+        Self { judged: true, ..Self::new(kv, rows, limits, now) }
     }
 
     /// Decides and applies one operation. A refusal has written nothing.
     pub(super) fn apply(&mut self, op: &Op) -> Result<Reply> {
-        // An append that is at the head cannot have taken effect before.
-        if !matches!(op, Op::Append { .. })
+        // An append that is at the head cannot have taken effect before, and
+        // what a log has decided is done now.
+        if !self.judged
+            && !matches!(op, Op::Append { .. })
             && let Some(reply) = settled(self.kv, self.rows, op)?
         {
             return Ok(reply);
@@ -223,6 +263,16 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// As [`Transaction::apply`], also what takes several steps.
+    pub(super) fn apply_whole(&mut self, op: &Op) -> Result<Reply> {
+        loop {
+            match self.apply(op)? {
+                Reply::More => {}
+                reply => return Ok(reply),
+            }
+        }
+    }
+
     /// Puts a new row.
     fn add(&mut self, mut row: KvRow) -> Result<SessionRow> {
         put_row(self.kv, &mut row)?;
@@ -238,6 +288,17 @@ impl<'a> Transaction<'a> {
         }
         Ok(())
     }
+}
+
+/// Leaves a session behind as one that cannot be read.
+pub(super) fn break_off(
+    kv: &mut dyn KvWrite,
+    rows: &mut Rows,
+    session: &SessionUid,
+    error: &LogError,
+) -> std::result::Result<(), EngineError> {
+    rows.forget_one(session);
+    kv.put(Space::Rows, &keys::row(session), &broken_row(error))
 }
 
 /// Puts a row, and moves it in the lists that it stands in.

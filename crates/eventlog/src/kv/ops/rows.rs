@@ -48,7 +48,7 @@ impl Rows {
     }
 
     /// Nothing is known of this session any more.
-    pub(super) fn forget_one(&mut self, uid: &SessionUid) {
+    pub(in crate::kv) fn forget_one(&mut self, uid: &SessionUid) {
         self.young.remove(uid);
         self.old.remove(uid);
     }

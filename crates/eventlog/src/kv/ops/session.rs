@@ -57,28 +57,7 @@ impl Transaction<'_> {
         if row.row.version != version {
             return Err(LogError::Moved { what: "the row's version" }.into());
         }
-        let RowPatch { name, labels, annotations, owner } = patch;
-        if owner.is_some() && row.row.session.owner.is_some() {
-            return Err(LogError::Invalid("the session has an owner already").into());
-        }
-        let mut meta = row.row.session.clone();
-        if let Some(name) = name {
-            meta.name.clone_from(name);
-        }
-        if let Some(labels) = labels {
-            meta.labels.clone_from(labels);
-        }
-        if let Some(annotations) = annotations {
-            meta.annotations.clone_from(annotations);
-        }
-        if owner.is_some() {
-            meta.owner.clone_from(owner);
-        }
-        // What an older version took may still be given to an owner.
-        if name.is_some() || labels.is_some() || annotations.is_some() {
-            meta.check()?;
-        }
-        row.row.session = meta;
+        row.row.session = patch.applied_to(&row.row.session)?;
         row.row.version += 1;
         row.row.update_time = self.now;
         row.ops.update = id.to_string();

@@ -1,0 +1,143 @@
+//! How a store on Kafka runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use mainspring_eventlog::Limits;
+use rdkafka::ClientConfig;
+
+/// Bytes that one message may have, and that the topic must take.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a frame that are filled with queued appends.
+pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// Where the log is, and how to get to it.
+#[derive(Clone)]
+pub struct KafkaConfig {
+    /// Brokers to start from: `host:port`, with commas between.
+    pub brokers: String,
+    /// The topic of the log. Beside it are `<topic>.checkpoints` and `<topic>.hosts`.
+    pub topic: String,
+    /// Client settings by librdkafka's names, as for TLS and SASL. They win over
+    /// what this crate sets, but for those that the guarantees rest on.
+    pub client: BTreeMap<String, String>,
+    /// Sizes that the store accepts.
+    pub limits: Limits,
+    /// How long a write waits to read its own message back. Beyond it, the
+    /// outcome is unknown. Default 10 s.
+    pub write_max: Duration,
+    /// How long a read waits for what was committed when it began. Default 30 s.
+    pub read_max: Duration,
+    /// How long a host may be silent before it counts as dead. Default 3 s.
+    pub silence_max: Duration,
+    /// How often a host gives a sign of life. Default 1 s.
+    pub beat: Duration,
+    /// Bytes of messages that are kept in memory. Default 64 MiB.
+    pub cache_bytes: usize,
+    /// Bytes of log after which the fold is checkpointed again, if it is also as
+    /// much as the last checkpoint took. Default 64 MiB.
+    pub checkpoint_bytes: u64,
+    /// Takes a topic that may lose what was acknowledged: one replica that syncs
+    /// no write. For development.
+    pub allow_lossy: bool,
+}
+
+impl KafkaConfig {
+    /// The defaults, on these brokers and this topic.
+    #[must_use]
+    pub fn new(brokers: &str, topic: &str) -> Self {
+        let mut limits = Limits::default();
+        limits.event_bytes_max = 8 << 20;
+        limits.batch_bytes_max = 12 << 20;
+        Self {
+            brokers: brokers.to_owned(),
+            topic: topic.to_owned(),
+            client: BTreeMap::new(),
+            limits,
+            write_max: Duration::from_secs(10),
+            read_max: Duration::from_secs(30),
+            silence_max: Duration::from_secs(3),
+            beat: Duration::from_secs(1),
+            cache_bytes: 64 << 20,
+            checkpoint_bytes: 64 << 20,
+            allow_lossy: false,
+        }
+    }
+
+    /// The topic of the checkpoints.
+    #[must_use]
+    pub fn checkpoints_topic(&self) -> String {
+        format!("{}.checkpoints", self.topic)
+    }
+
+    /// The topic of the hosts' signs of life.
+    #[must_use]
+    pub fn hosts_topic(&self) -> String {
+        format!("{}.hosts", self.topic)
+    }
+
+    /// What every client is told. A frozen broker is left within seconds: the
+    /// defaults wait for a minute.
+    pub(crate) fn base(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("socket.timeout.ms", "2500")
+            .set("retry.backoff.ms", "50")
+            .set("retry.backoff.max.ms", "250")
+            .set("topic.metadata.refresh.fast.interval.ms", "50")
+            .set("topic.metadata.refresh.interval.ms", "30000")
+            .set("reconnect.backoff.ms", "20")
+            .set("reconnect.backoff.max.ms", "200")
+            .set("socket.nagle.disable", "true");
+        for (key, value) in &self.client {
+            config.set(key, value);
+        }
+        config.set("bootstrap.servers", &self.brokers);
+        config
+    }
+
+    pub(crate) fn producer(&self) -> ClientConfig {
+        let mut config = self.base();
+        let timeout = self.write_max.as_millis().max(2_000).to_string();
+        config
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("linger.ms", "0")
+            .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
+            .set("message.timeout.ms", timeout)
+            .set("request.timeout.ms", "2500");
+        config
+    }
+
+    pub(crate) fn consumer(&self) -> ClientConfig {
+        let mut config = self.base();
+        config
+            .set("group.id", format!("{}.none", self.topic))
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            // An offset that is not there any more is an answer, not a reason to go elsewhere.
+            .set("auto.offset.reset", "error")
+            // What counts is decided here; a foreign transaction must not hide the rest.
+            .set("isolation.level", "read_uncommitted")
+            .set("fetch.wait.max.ms", "500")
+            .set("fetch.error.backoff.ms", "50")
+            .set("fetch.message.max.bytes", (MESSAGE_BYTES_MAX + (1 << 20)).to_string())
+            .set("receive.message.max.bytes", (64 << 20).to_string())
+            .set("fetch.max.bytes", (32 << 20).to_string())
+            .set("queued.max.messages.kbytes", "65536");
+        config
+    }
+}
+
+impl fmt::Debug for KafkaConfig {
+    /// Names the settings of the client and keeps their values to itself: some
+    /// are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaConfig")
+            .field("brokers", &self.brokers)
+            .field("topic", &self.topic)
+            .field("client", &self.client.keys())
+            .finish_non_exhaustive()
+    }
+}

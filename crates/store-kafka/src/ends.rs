@@ -1,0 +1,90 @@
+//! Where the log ends: one question for all who ask at the same time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use mainspring_eventlog::LogError;
+use rdkafka::producer::Producer as _;
+
+use crate::error::unsent;
+use crate::lane::Lanes;
+use crate::progress::Progress;
+
+struct Question {
+    partition: u32,
+    answer: oneshot::Sender<Result<u64, LogError>>,
+}
+
+/// A thread that asks the broker for ends.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    questions: Option<Sender<Question>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How long the broker may take.
+const ASK_MAX: Duration = Duration::from_secs(5);
+
+impl Ends {
+    pub(crate) fn start(
+        topic: &str,
+        lanes: Arc<Lanes>,
+        progress: Arc<Progress>,
+    ) -> std::io::Result<Self> {
+        let (questions, asked) = channel();
+        let topic = topic.to_owned();
+        let thread = std::thread::Builder::new()
+            .name("kafka-ends".to_owned())
+            .spawn(move || run(&topic, &lanes, &progress, &asked))?;
+        Ok(Self { questions: Some(questions), thread: Some(thread) })
+    }
+
+    /// The end of a partition, asked after this call began.
+    ///
+    /// # Errors
+    /// `Unavailable` when no broker answers.
+    pub(crate) async fn of(&self, partition: u32) -> Result<u64, LogError> {
+        let closed = || LogError::unavailable("the store is closed");
+        let (answer, end) = oneshot::channel();
+        let questions = self.questions.as_ref().ok_or_else(closed)?;
+        questions.send(Question { partition, answer }).map_err(|_| closed())?;
+        end.await.map_err(|_| closed())?
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        drop(self.questions.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Question>) {
+    while let Ok(first) = asked.recv() {
+        // All of these were asked before the broker is.
+        let mut by_partition: HashMap<u32, Vec<Question>> = HashMap::new();
+        for question in std::iter::once(first).chain(asked.try_iter()) {
+            by_partition.entry(question.partition).or_default().push(question);
+        }
+        for (partition, questions) in by_partition {
+            let client = lanes.producer().client();
+            let end = client.fetch_watermarks(topic, partition.cast_signed(), ASK_MAX);
+            let end = end
+                .map(|(_, end)| end.cast_unsigned())
+                .map_err(|error| unsent("the log's end cannot be asked for", error));
+            if let Ok(end) = end {
+                progress.heard_end(partition, end);
+            }
+            for question in questions {
+                // Who asked may have gone.
+                let _ = question.answer.send(end.clone());
+            }
+        }
+    }
+}

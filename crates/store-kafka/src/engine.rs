@@ -1,0 +1,307 @@
+//! The view's engine, as one partition sees it.
+//!
+//! One engine holds the folds of all partitions, each under a prefix of its own.
+//! In the place of a record it keeps where the record stands in the log.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use mainspring_eventlog::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
+
+/// The form of a place in the log: a tag that no stored record starts with.
+const PLACE: u8 = 2;
+
+/// Where a record stands in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecordPlace {
+    /// The message's offset.
+    pub(crate) offset: u64,
+    /// The entry of the message.
+    pub(crate) entry: u32,
+    /// The record of the entry.
+    pub(crate) record: u32,
+}
+
+impl RecordPlace {
+    fn encode(self) -> [u8; 17] {
+        let mut out = [PLACE; 17];
+        out[1..9].copy_from_slice(&self.offset.to_be_bytes());
+        out[9..13].copy_from_slice(&self.entry.to_be_bytes());
+        out[13..].copy_from_slice(&self.record.to_be_bytes());
+        out
+    }
+
+    fn decode(value: &[u8]) -> Option<Self> {
+        let (tag, rest) = value.split_first()?;
+        let (offset, rest) = rest.split_first_chunk::<8>()?;
+        let (entry, record) = rest.split_first_chunk::<4>()?;
+        (*tag == PLACE).then_some(())?;
+        Some(Self {
+            offset: u64::from_be_bytes(*offset),
+            entry: u32::from_be_bytes(*entry),
+            record: u32::from_be_bytes(record.try_into().ok()?),
+        })
+    }
+}
+
+/// Whoever has the log's messages.
+pub(crate) trait Records: fmt::Debug + Send + Sync + 'static {
+    /// The stored form of a record of a partition. May fetch it.
+    fn record(&self, partition: u32, place: RecordPlace) -> Result<Vec<u8>, EngineError>;
+}
+
+/// One partition's part of the view.
+#[derive(Clone)]
+pub(crate) struct PartitionEngine {
+    base: Arc<dyn Engine>,
+    partition: u32,
+    records: Arc<dyn Records>,
+    /// The operation that is applied, and how many records it has put.
+    at: Arc<At>,
+}
+
+#[derive(Debug, Default)]
+struct At {
+    offset: AtomicU64,
+    entry: AtomicU32,
+    records: AtomicU32,
+}
+
+impl PartitionEngine {
+    pub(crate) fn new(base: Arc<dyn Engine>, partition: u32, records: Arc<dyn Records>) -> Self {
+        Self { base, partition, records, at: Arc::default() }
+    }
+
+    /// The records that are put from here on are those of this entry.
+    pub(crate) fn entering(&self, offset: u64, entry: u32) {
+        self.at.offset.store(offset, Ordering::Relaxed);
+        self.at.entry.store(entry, Ordering::Relaxed);
+        self.at.records.store(0, Ordering::Relaxed);
+    }
+
+    /// The engine under all partitions.
+    pub(crate) fn base(&self) -> &Arc<dyn Engine> {
+        &self.base
+    }
+
+    /// Visits what is stored of this partition in a space, as it is stored, from
+    /// a key on.
+    pub(crate) fn scan_stored(
+        &self,
+        space: Space,
+        from: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
+        let (from, to) = (self.key(from), prefixed(self.partition + 1, &[]));
+        self.base.read(&mut |kv| {
+            kv.scan(space, &from, &to, &mut |key, value| visit(&key[PREFIX..], value))
+        })
+    }
+
+    /// Changes what is stored of this partition, as it is stored.
+    pub(crate) fn write_stored(
+        &self,
+        keep: Keep,
+        change: &mut dyn FnMut(&mut StoredWriter<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.base.write(&mut |kv| {
+            change(&mut StoredWriter { engine: self, kv })?;
+            Ok(keep)
+        })
+    }
+
+    fn next_place(&self) -> RecordPlace {
+        RecordPlace {
+            offset: self.at.offset.load(Ordering::Relaxed),
+            entry: self.at.entry.load(Ordering::Relaxed),
+            record: self.at.records.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        prefixed(self.partition, key)
+    }
+
+    /// What is stored, with records in the place of where they stand.
+    fn resolved(&self, space: Space, value: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+        match place_in(space, &value) {
+            Some(place) => self.records.record(self.partition, place),
+            None => Ok(value),
+        }
+    }
+
+    fn get(&self, kv: &dyn KvRead, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        kv.get(space, &self.key(key))?.map(|value| self.resolved(space, value)).transpose()
+    }
+
+    fn scan(
+        &self,
+        kv: &dyn KvRead,
+        space: Space,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
+        let mut failed = None;
+        let (from, to) = (self.key(from), self.key(to));
+        kv.scan(space, &from, &to, &mut |key, value| {
+            let key = &key[PREFIX..];
+            let Some(place) = place_in(space, value) else { return visit(key, value) };
+            match self.records.record(self.partition, place) {
+                Ok(record) => visit(key, &record),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Bytes of a partition's prefix.
+pub(crate) const PREFIX: usize = 4;
+
+/// A key of one partition.
+pub(crate) fn prefixed(partition: u32, key: &[u8]) -> Vec<u8> {
+    [&partition.to_be_bytes(), key].concat()
+}
+
+fn place_in(space: Space, value: &[u8]) -> Option<RecordPlace> {
+    if space == Space::Records { RecordPlace::decode(value) } else { None }
+}
+
+/// Writes what a partition's view holds, as it is stored.
+pub(crate) struct StoredWriter<'a> {
+    engine: &'a PartitionEngine,
+    kv: &'a mut dyn KvWrite,
+}
+
+impl StoredWriter<'_> {
+    pub(crate) fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.kv.put(space, &self.engine.key(key), value)
+    }
+
+    /// Removes up to `max` keys of a space; returns how many there were.
+    pub(crate) fn remove(&mut self, space: Space, max: usize) -> Result<usize, EngineError> {
+        let mut keys = Vec::new();
+        let (from, to) = (self.engine.key(&[]), prefixed(self.engine.partition + 1, &[]));
+        self.kv.scan(space, &from, &to, &mut |key, _| {
+            keys.push(key.to_vec());
+            if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        keys.iter().try_for_each(|key| self.kv.delete(space, key))?;
+        Ok(keys.len())
+    }
+}
+
+impl fmt::Debug for PartitionEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionEngine").field("partition", &self.partition).finish_non_exhaustive()
+    }
+}
+
+struct Reader<'a>(&'a PartitionEngine, &'a dyn KvRead);
+
+impl KvRead for Reader<'_> {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.0.get(self.1, space, key)
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
+        self.0.scan(self.1, space, from, to, visit)
+    }
+}
+
+/// `KvRead` of a writer, which cannot be borrowed as one.
+struct Writing<'a>(&'a mut dyn KvWrite);
+
+impl KvRead for Writing<'_> {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.0.get(space, key)
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
+        self.0.scan(space, from, to, visit)
+    }
+}
+
+struct Writer<'a>(&'a PartitionEngine, Writing<'a>);
+
+impl KvRead for Writer<'_> {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.0.get(&self.1, space, key)
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
+        self.0.scan(&self.1, space, from, to, visit)
+    }
+}
+
+impl KvWrite for Writer<'_> {
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        let key = self.0.key(key);
+        if space == Space::Records {
+            return self.1.0.put(space, &key, &self.0.next_place().encode());
+        }
+        self.1.0.put(space, &key, value)
+    }
+
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), EngineError> {
+        self.1.0.delete(space, &self.0.key(key))
+    }
+}
+
+impl Engine for PartitionEngine {
+    fn read(
+        &self,
+        f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.base.read(&mut |kv| f(&Reader(self, kv)))
+    }
+
+    fn write(
+        &self,
+        f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<Keep, EngineError>,
+    ) -> Result<(), EngineError> {
+        self.base.write(&mut |kv| f(&mut Writer(self, Writing(kv))))
+    }
+
+    fn reopen(&self) -> Result<(), EngineError> {
+        self.base.reopen()
+    }
+
+    fn is_durable(&self) -> bool {
+        // Even one in memory: a record may have to be fetched.
+        true
+    }
+
+    fn backup(&self, label: &str) -> Result<Option<PathBuf>, EngineError> {
+        self.base.backup(label)
+    }
+
+    fn usage(&self) -> Result<EngineUsage, EngineError> {
+        self.base.usage()
+    }
+}

@@ -1,0 +1,397 @@
+//! The fold: reads the log in offset order and judges every entry.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
+
+use mainspring_api::Bytes;
+use mainspring_eventlog::EngineError;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::error::{Halt, is_lost_offset, is_lost_topic};
+use crate::frame::{Frame, Genesis, RULES_LEVEL, Statement};
+use crate::judge::{FoldDigest, Name, Place, State, Verdict, Void, judge};
+use crate::lane::{Judged, Lanes, Sent};
+use crate::mark::Mark;
+use crate::messages::Messages;
+use crate::progress::Progress;
+use crate::states::Cache;
+use crate::view::Input;
+
+/// A message that was judged, on its way to the view.
+#[derive(Debug)]
+pub(crate) struct Folded {
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    /// `None` for a message that is no frame.
+    pub(crate) frame: Option<Arc<Frame>>,
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) changed: HashMap<Name, State>,
+    /// Who waits, if this host has sent it.
+    pub(crate) sent: Option<Vec<Sent>>,
+    pub(crate) bytes: Bytes,
+    /// Where the fold stands after it; without the hash of the message.
+    pub(crate) mark: Mark,
+    /// Which run of the fold judged it.
+    pub(crate) run: u64,
+}
+
+/// Tells the fold to go on from elsewhere.
+#[derive(Debug)]
+pub(crate) struct Restart {
+    pub(crate) run: u64,
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// Messages between two digests in the log.
+const DIGEST_EVERY: u64 = 4_096;
+/// Digests that are remembered, to compare with what others state.
+const DIGESTS_MAX: usize = 4_096;
+/// How long the topic may be unknown before that counts: leaders move.
+const LOST_MAX: Duration = Duration::from_secs(5);
+/// How long one poll waits.
+const POLL: Duration = Duration::from_millis(100);
+
+/// One partition's fold.
+struct Partition {
+    place: Place,
+    mark: Mark,
+    cache: Cache,
+    digests: VecDeque<(u64, FoldDigest)>,
+    /// Messages since the last digest in the log.
+    undigested: u64,
+    /// Messages whose digest an operator has voided.
+    voided: HashSet<u64>,
+}
+
+/// What the fold shares with the rest of its store.
+pub(crate) struct FoldParts {
+    pub(crate) topic: String,
+    pub(crate) consumer: BaseConsumer,
+    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) messages: Arc<Messages>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) folded: SyncSender<Input>,
+    pub(crate) restarts: Receiver<Restart>,
+    /// A fresh cache of a partition's states.
+    pub(crate) caches: Box<dyn Fn(u32) -> Cache + Send>,
+    /// Asks for a view that is filled anew.
+    pub(crate) rebuild: Box<dyn Fn() + Send>,
+    /// Whether the log, further on, voids the digest in a message.
+    pub(crate) is_voided: Box<dyn Fn(u32, u64) -> bool + Send>,
+}
+
+/// The fold of a host.
+pub(crate) struct Fold {
+    parts: FoldParts,
+    partitions: Vec<Partition>,
+    run: u64,
+    /// Messages whose digest was another one than this fold's, once.
+    suspects: HashSet<(u32, u64)>,
+    lost_since: Option<std::time::Instant>,
+}
+
+impl Fold {
+    pub(crate) fn new(parts: FoldParts, marks: Vec<Mark>) -> Result<Self, KafkaError> {
+        let mut fold = Self {
+            parts,
+            partitions: Vec::new(),
+            run: 0,
+            suspects: HashSet::new(),
+            lost_since: None,
+        };
+        fold.start(&marks)?;
+        Ok(fold)
+    }
+
+    fn start(&mut self, marks: &[Mark]) -> Result<(), KafkaError> {
+        let count = u32::try_from(marks.len()).expect("partitions are a u32");
+        let mut list = TopicPartitionList::new();
+        self.partitions.clear();
+        for (partition, mark) in (0..).zip(marks) {
+            let place = Place { partition, partitions: count };
+            let cache = (self.parts.caches)(partition);
+            self.partitions.push(Partition {
+                place,
+                mark: *mark,
+                cache,
+                digests: VecDeque::new(),
+                undigested: 0,
+                voided: HashSet::new(),
+            });
+            self.parts.progress.judged(partition, mark.next);
+            let offset = Offset::Offset(mark.next.cast_signed());
+            list.add_partition_offset(&self.parts.topic, partition.cast_signed(), offset)?;
+        }
+        self.parts.consumer.assign(&list)
+    }
+
+    /// Folds until the store is closed or stopped.
+    pub(crate) fn run(mut self) {
+        while !self.parts.progress.is_over() {
+            if let Ok(restart) = self.parts.restarts.try_recv() {
+                self.run = restart.run;
+                if let Err(error) = self.start(&restart.marks) {
+                    tracing::error!(%error, "the log cannot be read from where the view stands");
+                }
+            }
+            let read = match self.parts.consumer.poll(POLL) {
+                None => continue,
+                Some(Ok(message)) => {
+                    let payload = message.payload().unwrap_or_default();
+                    let bytes = Bytes::copy_from_slice(payload);
+                    Ok((message.partition().cast_unsigned(), message.offset().cast_unsigned(), bytes))
+                }
+                Some(Err(error)) => Err(error),
+            };
+            let gone_on = match read {
+                Ok((partition, offset, bytes)) => {
+                    self.lost_since = None;
+                    self.fold(partition, offset, bytes)
+                }
+                Err(error) => self.failed(&error),
+            };
+            if let Err(why) = gone_on {
+                self.parts.progress.halt(why);
+            }
+        }
+        let why = self.parts.progress.check().err();
+        let closed = || mainspring_eventlog::LogError::unavailable("the store is closed");
+        self.parts.lanes.close(&why.unwrap_or_else(closed));
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "measures how long the topic is away")]
+    fn failed(&mut self, error: &KafkaError) -> Result<(), Halt> {
+        if is_lost_offset(error) {
+            for partition in &self.partitions {
+                let at = partition.place.partition;
+                let timeout = Duration::from_secs(5);
+                let marks = self.parts.consumer.fetch_watermarks(
+                    &self.parts.topic,
+                    at.cast_signed(),
+                    timeout,
+                );
+                let Ok((first, end)) = marks else { continue };
+                let (first, end) = (first.cast_unsigned(), end.cast_unsigned());
+                let folded = partition.mark.next;
+                if folded < first || folded > end {
+                    return Err(Halt::LogTruncated { partition: at, first, end, folded });
+                }
+            }
+        }
+        if is_lost_topic(error) {
+            let since = *self.lost_since.get_or_insert_with(std::time::Instant::now);
+            if since.elapsed() >= LOST_MAX {
+                return Err(Halt::TopicMissing(self.parts.topic.clone()));
+            }
+        }
+        tracing::debug!(%error, "the log cannot be read now");
+        Ok(())
+    }
+
+    fn fold(&mut self, partition: u32, offset: u64, bytes: Bytes) -> Result<(), Halt> {
+        let count = self.partitions.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let Some(at) = self.partitions.get_mut(partition as usize) else {
+            let genesis = u32::try_from(count).unwrap_or(u32::MAX);
+            return Err(Halt::PartitionsChanged { found: partition + 1, genesis });
+        };
+        // What the client had read before it was told to go elsewhere.
+        if offset < at.mark.next {
+            return Ok(());
+        }
+        let frame = Frame::read(bytes.clone());
+        // Before its genesis a partition knows the first rules alone.
+        let frame = frame.filter(|frame| frame.level <= at.mark.level.max(1)).map(Arc::new);
+        if frame.is_none() {
+            tracing::warn!(partition, offset, "a message that is no frame of the rules in force is void");
+        }
+        at.cache.begin(offset, self.parts.progress.applied(partition));
+        let mut verdicts = Vec::new();
+        for entry in frame.iter().flat_map(|frame| &frame.entries) {
+            match at.judge(&self.parts.progress, offset, &entry.statement) {
+                Ok(verdict) => verdicts.push(verdict),
+                Err(Stop::Halt(why)) => return Err(why),
+                Err(Stop::Disagrees) => {
+                    self.disagrees(partition, offset)?;
+                    return Ok(());
+                }
+            }
+        }
+        let changed = at.cache.take_changed();
+        at.advance(offset, frame.as_deref(), &verdicts);
+        let sent = self.answer(frame.as_deref(), partition, offset, &verdicts);
+        let at = &mut self.partitions[partition as usize];
+        self.parts.progress.judged(partition, at.mark.next);
+        if let Some(frame) = &frame {
+            self.parts.messages.keep(partition, offset, frame);
+        }
+        at.state_digest(&self.parts.lanes);
+        let (mark, run) = (at.mark, self.run);
+        let folded =
+            Folded { partition, offset, frame, verdicts, changed, sent, bytes, mark, run };
+        // Waits while the view is behind: the log keeps what is not read yet.
+        let _ = self.parts.folded.send(Input::Folded(Box::new(folded)));
+        Ok(())
+    }
+
+    /// Tells those who wait for a verdict alone; returns the others.
+    fn answer(
+        &self,
+        frame: Option<&Frame>,
+        partition: u32,
+        offset: u64,
+        verdicts: &[Verdict],
+    ) -> Option<Vec<Sent>> {
+        let frame = frame.filter(|frame| frame.writer == *self.parts.lanes.writer())?;
+        let mut sent = self.parts.lanes.read_back(partition, frame.number)?;
+        for (sent, verdict) in sent.iter_mut().zip(verdicts) {
+            if verdict.is_ok() && sent.wants_reply {
+                continue;
+            }
+            let judged = Judged { verdict: *verdict, next: offset + 1, reply: None };
+            sent.tell(Ok(judged));
+        }
+        Some(sent)
+    }
+
+    /// A digest in the log is not what this fold had: it is folded again, once,
+    /// and then either the log voids that digest or this host stops.
+    fn disagrees(&mut self, partition: u32, offset: u64) -> Result<(), Halt> {
+        if self.suspects.insert((partition, offset)) && !(self.parts.is_voided)(partition, offset) {
+            tracing::error!(partition, offset, "digest_disagrees: the view is filled anew, to fold again");
+            (self.parts.rebuild)();
+            // Until the view says where to start, nothing is read.
+            self.partitions.clear();
+            return self.parts.consumer.unassign().or(Ok(()));
+        }
+        if (self.parts.is_voided)(partition, offset) {
+            if let Some(at) = self.partitions.get_mut(partition as usize) {
+                at.voided.insert(offset);
+            }
+            return self.reread(partition, offset);
+        }
+        Err(Halt::DigestDisagrees { partition, offset })
+    }
+
+    /// Reads on from a message that was left.
+    fn reread(&self, partition: u32, offset: u64) -> Result<(), Halt> {
+        let to = Offset::Offset(offset.cast_signed());
+        let sought = self.parts.consumer.seek(
+            &self.parts.topic,
+            partition.cast_signed(),
+            to,
+            Duration::from_secs(5),
+        );
+        if let Err(error) = sought {
+            tracing::error!(%error, partition, offset, "the log cannot be read on");
+        }
+        Ok(())
+    }
+}
+
+/// Why a message is not folded.
+enum Stop {
+    Halt(Halt),
+    Disagrees,
+}
+
+impl Partition {
+    fn judge(
+        &mut self,
+        progress: &Progress,
+        offset: u64,
+        statement: &Statement,
+    ) -> Result<Verdict, Stop> {
+        let partition = self.place.partition;
+        Ok(match statement {
+            Statement::Op(terms) => {
+                settle(progress, || judge(&mut self.cache, self.place, terms))
+            }
+            Statement::Genesis(_) if offset > 0 => Err(Void::Misplaced),
+            Statement::Activate { level } | Statement::Genesis(Genesis { level, .. })
+                if *level > RULES_LEVEL =>
+            {
+                let (level, known) = (*level, RULES_LEVEL);
+                return Err(Stop::Halt(Halt::RulesUnknown { partition, offset, level, known }));
+            }
+            Statement::Digest { offset: of, digest } => {
+                let known = self.digests.iter().rev().find(|(known, _)| known == of);
+                let other = known.is_some_and(|(_, known)| known.0 != *digest);
+                if other && !self.voided.contains(&offset) {
+                    return Err(Stop::Disagrees);
+                }
+                self.undigested = 0;
+                Ok(())
+            }
+            Statement::Genesis(_)
+            | Statement::Activate { .. }
+            | Statement::Barrier
+            | Statement::VoidDigest { .. } => Ok(()),
+        })
+    }
+
+    /// Moves beyond a message that was judged.
+    fn advance(&mut self, offset: u64, frame: Option<&Frame>, verdicts: &[Verdict]) {
+        let void = [(&[][..], Err(Void::Frame))];
+        self.mark.digest = match frame {
+            None => self.mark.digest.after(offset, void.into_iter()),
+            Some(frame) => {
+                let heads = frame.entries.iter().map(|entry| frame.head(entry));
+                self.mark.digest.after(offset, heads.zip(verdicts.iter().copied()))
+            }
+        };
+        for entry in frame.iter().flat_map(|frame| &frame.entries) {
+            match &entry.statement {
+                Statement::Genesis(genesis) if offset == 0 => self.mark.level = genesis.level,
+                Statement::Activate { level } => self.mark.level = self.mark.level.max(*level),
+                _ => {}
+            }
+        }
+        self.mark.next = offset + 1;
+        self.mark.last = None;
+        self.digests.push_back((offset, self.mark.digest));
+        if self.digests.len() > DIGESTS_MAX {
+            self.digests.pop_front();
+        }
+        self.undigested += 1;
+    }
+
+    /// States the digest in the log, when none was for long.
+    fn state_digest(&mut self, lanes: &Lanes) {
+        if self.undigested < DIGEST_EVERY {
+            return;
+        }
+        self.undigested = 0;
+        if let Some((offset, digest)) = self.digests.back() {
+            let statement = Statement::Digest { offset: *offset, digest: digest.0 };
+            lanes.post(self.place.partition, &statement);
+        }
+    }
+}
+
+/// Judges until what was left behind can be looked up: without it the fold
+/// cannot go on.
+fn settle(
+    progress: &Progress,
+    mut judge: impl FnMut() -> Result<Verdict, EngineError>,
+) -> Verdict {
+    loop {
+        match judge() {
+            Ok(verdict) => return verdict,
+            Err(error) => {
+                tracing::error!(error = %mainspring_api::report(&error), "the view cannot be read");
+                if progress.is_over() {
+                    return Err(Void::Frame);
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Reading the log outside of the fold: its genesis, its bounds, and ahead.
+
+use std::time::{Duration, Instant};
+
+use mainspring_api::Bytes;
+use mainspring_eventlog::LogError;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::config::KafkaConfig;
+use crate::error::{Halt, is_lost_topic, unsent};
+use crate::frame::{Frame, Genesis, Statement};
+
+/// How long the broker may take for one answer.
+const ASK_MAX: Duration = Duration::from_secs(10);
+
+/// The partitions of a topic; `None` when there is no such topic.
+///
+/// # Errors
+/// `Unavailable` when no broker answers.
+pub(crate) fn partitions(client: &BaseConsumer, topic: &str) -> Result<Option<u32>, LogError> {
+    let metadata = match client.fetch_metadata(Some(topic), ASK_MAX) {
+        Ok(metadata) => metadata,
+        Err(error) if is_lost_topic(&error) => return Ok(None),
+        Err(error) => return Err(unsent("no broker tells of the topic", error)),
+    };
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    let count = found.filter(|found| found.error().is_none()).map(|found| found.partitions().len());
+    Ok(count.filter(|count| *count > 0).and_then(|count| u32::try_from(count).ok()))
+}
+
+/// The first offset of a partition, and the one after its last.
+///
+/// # Errors
+/// `Unavailable`.
+pub(crate) fn bounds(
+    client: &BaseConsumer,
+    topic: &str,
+    partition: u32,
+) -> Result<(u64, u64), LogError> {
+    let (first, end) = client
+        .fetch_watermarks(topic, partition.cast_signed(), ASK_MAX)
+        .map_err(|error| unsent("the log's bounds cannot be asked for", error))?;
+    Ok((first.cast_unsigned(), end.cast_unsigned()))
+}
+
+/// Visits messages `from..to` of a partition; those that are not there any more
+/// are passed over. Stops when `visit` says so.
+///
+/// # Errors
+/// `Unavailable` when the next one does not come within a bound.
+#[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
+pub(crate) fn each_message(
+    client: &BaseConsumer,
+    topic: &str,
+    partition: u32,
+    (from, to): (u64, u64),
+    visit: &mut dyn FnMut(u64, Option<&[u8]>, &[u8]) -> Result<bool, LogError>,
+) -> Result<(), LogError> {
+    if from >= to {
+        return Ok(());
+    }
+    assign(client, topic, partition, from).map_err(|error| unsent("the log cannot be read", error))?;
+    let mut since = Instant::now();
+    loop {
+        match client.poll(Duration::from_millis(100)) {
+            Some(Ok(message)) => {
+                since = Instant::now();
+                let offset = message.offset().cast_unsigned();
+                if offset >= to {
+                    return Ok(());
+                }
+                let bytes = message.payload().unwrap_or_default();
+                if !visit(offset, message.key(), bytes)? || offset + 1 >= to {
+                    return Ok(());
+                }
+            }
+            Some(Err(error)) if crate::error::is_lost_offset(&error) => {
+                return Err(unsent("the log has no message there", error));
+            }
+            Some(Err(error)) if since.elapsed() >= ASK_MAX => {
+                return Err(unsent("the log cannot be read", error));
+            }
+            // What follows are marks of transactions, which no reader is given.
+            None if position(client, topic, partition).is_some_and(|at| at >= to) => return Ok(()),
+            None if since.elapsed() >= ASK_MAX => {
+                return Err(LogError::unavailable(format!(
+                    "no message of partition {partition} came within {ASK_MAX:?}"
+                )));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn position(client: &BaseConsumer, topic: &str, partition: u32) -> Option<u64> {
+    let positions = client.position().ok()?;
+    let at = positions.find_partition(topic, partition.cast_signed())?;
+    match at.offset() {
+        Offset::Offset(offset) => Some(offset.cast_unsigned()),
+        _ => None,
+    }
+}
+
+fn assign(
+    client: &BaseConsumer,
+    topic: &str,
+    partition: u32,
+    from: u64,
+) -> Result<(), KafkaError> {
+    let mut list = TopicPartitionList::new();
+    let from = Offset::Offset(from.cast_signed());
+    list.add_partition_offset(topic, partition.cast_signed(), from)?;
+    client.assign(&list)
+}
+
+/// One message.
+pub(crate) fn message(
+    client: &BaseConsumer,
+    topic: &str,
+    partition: u32,
+    offset: u64,
+) -> Result<Option<Bytes>, LogError> {
+    let mut found = None;
+    each_message(client, topic, partition, (offset, offset + 1), &mut |at, _, bytes| {
+        found = (at == offset).then(|| Bytes::copy_from_slice(bytes));
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
+/// The genesis that a partition starts with; `None` for an empty partition.
+///
+/// # Errors
+/// `Halted` when it starts with something else, or not at 0.
+pub(crate) fn partition_genesis(
+    client: &BaseConsumer,
+    topic: &str,
+    partition: u32,
+) -> Result<Option<Genesis>, LogError> {
+    let (first, end) = bounds(client, topic, partition)?;
+    if end == 0 {
+        return Ok(None);
+    }
+    if first > 0 {
+        return Err(Halt::LogTruncated { partition, first, end, folded: 0 }.into());
+    }
+    let bytes = message(client, topic, partition, 0)?.unwrap_or_default();
+    let genesis = Frame::read(bytes).and_then(|frame| match &frame.entries[..] {
+        [entry] => match &entry.statement {
+            Statement::Genesis(genesis) => Some(genesis.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let genesis = genesis.filter(|genesis| genesis.partition == partition);
+    genesis.map(Some).ok_or_else(|| {
+        Halt::NotALog(format!("partition {partition} of {topic} does not start with a genesis")).into()
+    })
+}
+
+/// The genesis of a store: the same in every partition, of which there are as
+/// many as it says.
+///
+/// # Errors
+/// `Halted`, naming what is missing or other; `Unavailable`.
+pub(crate) fn genesis(client: &BaseConsumer, topic: &str) -> Result<Genesis, LogError> {
+    let found = partitions(client, topic)?.ok_or_else(|| Halt::TopicMissing(topic.to_owned()))?;
+    let not_begun = || {
+        let why = format!("{topic} has no genesis yet; `mainspring kafka init` writes it");
+        LogError::from(Halt::NotALog(why))
+    };
+    let first = partition_genesis(client, topic, 0)?.ok_or_else(not_begun)?;
+    if first.partitions != found {
+        return Err(Halt::PartitionsChanged { found, genesis: first.partitions }.into());
+    }
+    for partition in 1..found {
+        let other = partition_genesis(client, topic, partition)?.ok_or_else(not_begun)?;
+        if other.store_id != first.store_id || other.partitions != first.partitions {
+            let why = format!("partitions 0 and {partition} of {topic} are of two stores");
+            return Err(Halt::NotALog(why).into());
+        }
+    }
+    Ok(first)
+}
+
+/// Whether the log, further on, voids the digest in the message at `offset`.
+pub(crate) fn is_voided(config: &KafkaConfig, partition: u32, offset: u64) -> Result<bool, LogError> {
+    let client: BaseConsumer =
+        config.consumer().create().map_err(|error| unsent("the log cannot be read", error))?;
+    let (_, end) = bounds(&client, &config.topic, partition)?;
+    let mut voided = false;
+    each_message(&client, &config.topic, partition, (offset + 1, end), &mut |_, _, bytes| {
+        let frame = Frame::read(Bytes::copy_from_slice(bytes));
+        voided |= frame.iter().flat_map(|frame| &frame.entries).any(|entry| {
+            matches!(entry.statement, Statement::VoidDigest { offset: of } if of == offset)
+        });
+        Ok(!voided)
+    })?;
+    Ok(voided)
+}

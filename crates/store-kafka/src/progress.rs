@@ -1,0 +1,131 @@
+//! How far a host is, and whether it goes on.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use event_listener::Event;
+use mainspring_eventlog::LogError;
+
+use crate::error::Halt;
+
+/// How far the fold and the view of each partition are.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    partitions: Vec<Positions>,
+    changed: Event,
+    halted: OnceLock<Halt>,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Positions {
+    /// The next message to be judged.
+    judged: AtomicU64,
+    /// The next message to be applied to the view.
+    applied: AtomicU64,
+    /// The log's end, as far as this host has heard.
+    end: AtomicU64,
+}
+
+/// How far a host has folded the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CatchUp {
+    /// Messages that are folded, of all partitions.
+    pub folded: u64,
+    /// Messages that were in the log when it was last looked at.
+    pub end: u64,
+}
+
+impl Progress {
+    pub(crate) fn new(partitions: u32) -> Self {
+        Self {
+            partitions: (0..partitions).map(|_| Positions::default()).collect(),
+            changed: Event::new(),
+            halted: OnceLock::new(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn judged(&self, partition: u32, next: u64) {
+        let positions = &self.partitions[partition as usize];
+        positions.judged.store(next, Ordering::Release);
+        positions.end.fetch_max(next, Ordering::AcqRel);
+    }
+
+    pub(crate) fn applied(&self, partition: u32) -> u64 {
+        self.partitions[partition as usize].applied.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_applied(&self, partition: u32, next: u64) {
+        self.partitions[partition as usize].applied.store(next, Ordering::Release);
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(crate) fn heard_end(&self, partition: u32, end: u64) {
+        self.partitions[partition as usize].end.fetch_max(end, Ordering::AcqRel);
+    }
+
+    pub(crate) fn catch_up(&self) -> CatchUp {
+        let sum = |position: fn(&Positions) -> &AtomicU64| {
+            self.partitions.iter().map(|p| position(p).load(Ordering::Acquire)).sum()
+        };
+        CatchUp { folded: sum(|p| &p.applied), end: sum(|p| &p.end) }
+    }
+
+    /// Stops the host for good. The first reason stays.
+    pub(crate) fn halt(&self, why: Halt) {
+        tracing::error!(code = why.code(), "{why}");
+        let _ = self.halted.set(why);
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(crate) fn halted(&self) -> Option<&Halt> {
+        self.halted.get()
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Whether the threads are to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.halted.get().is_some()
+    }
+
+    /// Refuses when the host goes on no more.
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        if let Some(why) = self.halted.get() {
+            return Err(why.clone().into());
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(LogError::unavailable("the store is closed"));
+        }
+        Ok(())
+    }
+
+    /// Waits until the view has everything before `end`; `false` when that takes
+    /// longer than `max`.
+    pub(crate) async fn wait(
+        &self,
+        partition: u32,
+        end: u64,
+        max: Duration,
+    ) -> Result<bool, LogError> {
+        let reached = async {
+            loop {
+                let changed = self.changed.listen();
+                self.check()?;
+                if self.applied(partition) >= end {
+                    return Ok(());
+                }
+                changed.await;
+            }
+        };
+        match tokio::time::timeout(max, reached).await {
+            Ok(reached) => reached.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+}

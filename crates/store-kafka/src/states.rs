@@ -1,0 +1,93 @@
+//! What the entries before left behind: in memory for what is written to now,
+//! in the view for the rest.
+
+use std::collections::HashMap;
+
+use mainspring_eventlog::{Engine as _, EngineError, KvRead as _, Space};
+
+use crate::engine::PartitionEngine;
+use crate::judge::{Name, State, States};
+
+/// States of one generation; two are kept. A state takes about 200 bytes.
+const GENERATION_MAX: usize = 65_536;
+
+/// The states of one partition.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    view: PartitionEngine,
+    young: HashMap<Name, Known>,
+    old: HashMap<Name, Known>,
+    /// The message that is judged.
+    offset: u64,
+    /// What it has changed so far.
+    changed: HashMap<Name, State>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    state: State,
+    /// The message that changed it last; 0 for one that was read from the view.
+    offset: u64,
+}
+
+impl Cache {
+    pub(crate) fn new(view: PartitionEngine) -> Self {
+        Self {
+            view,
+            young: HashMap::new(),
+            old: HashMap::new(),
+            offset: 0,
+            changed: HashMap::new(),
+        }
+    }
+
+    /// A message is to be judged. `applied` is how far the view is: what is
+    /// newer than that must be kept in memory.
+    pub(crate) fn begin(&mut self, offset: u64, applied: u64) {
+        self.offset = offset;
+        if self.young.len() > GENERATION_MAX {
+            let gone = std::mem::take(&mut self.old);
+            self.old = std::mem::take(&mut self.young);
+            self.young = gone.into_iter().filter(|(_, known)| known.offset >= applied).collect();
+        }
+    }
+
+    /// What the message has changed.
+    pub(crate) fn take_changed(&mut self) -> HashMap<Name, State> {
+        std::mem::take(&mut self.changed)
+    }
+}
+
+impl States for Cache {
+    type Error = EngineError;
+
+    fn get(&mut self, name: &Name) -> Result<Option<State>, EngineError> {
+        if let Some(known) = self.young.get(name) {
+            return Ok(Some(known.state));
+        }
+        if let Some(known) = self.old.remove(name) {
+            self.young.insert(name.clone(), known);
+            return Ok(Some(known.state));
+        }
+        let Some(state) = read(&self.view, name)? else { return Ok(None) };
+        self.young.insert(name.clone(), Known { state, offset: 0 });
+        Ok(Some(state))
+    }
+
+    fn put(&mut self, name: Name, state: State) {
+        self.old.remove(&name);
+        self.young.insert(name.clone(), Known { state, offset: self.offset });
+        self.changed.insert(name, state);
+    }
+}
+
+/// The state of a name as the view has it.
+pub(crate) fn read(view: &PartitionEngine, name: &Name) -> Result<Option<State>, EngineError> {
+    let mut stored = None;
+    view.read(&mut |kv| {
+        stored = kv.get(Space::Judged, name.as_bytes())?;
+        Ok(())
+    })?;
+    let unreadable = || crate::messages::refused("a state in the view cannot be read".to_owned());
+    stored.map(|stored| State::decode(&stored).ok_or_else(unreadable)).transpose()
+}
