@@ -6,8 +6,8 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mainspring_eventlog::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
 
@@ -133,7 +133,12 @@ impl PartitionEngine {
         }
     }
 
-    fn get(&self, kv: &dyn KvRead, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    fn get(
+        &self,
+        kv: &dyn KvRead,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, EngineError> {
         kv.get(space, &self.key(key))?.map(|value| self.resolved(space, value)).transpose()
     }
 
@@ -181,7 +186,12 @@ pub(crate) struct StoredWriter<'a> {
 }
 
 impl StoredWriter<'_> {
-    pub(crate) fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+    pub(crate) fn put(
+        &mut self,
+        space: Space,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), EngineError> {
         self.kv.put(space, &self.engine.key(key), value)
     }
 
@@ -200,7 +210,9 @@ impl StoredWriter<'_> {
 
 impl fmt::Debug for PartitionEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PartitionEngine").field("partition", &self.partition).finish_non_exhaustive()
+        f.debug_struct("PartitionEngine")
+            .field("partition", &self.partition)
+            .finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 #[non_exhaustive]
 pub enum Halt {
     /// The log ends before what this host has folded, or starts after it.
-    #[error("log_truncated: partition {partition} has messages {first} to {end}, and this host has folded {folded}")]
+    #[error(
+        "log_truncated: partition {partition} has messages {first} to {end}, and this host has folded {folded}"
+    )]
     LogTruncated {
         /// The partition.
         partition: u32,
@@ -29,7 +31,9 @@ pub enum Halt {
         known: String,
     },
     /// A message that was folded is another one now.
-    #[error("log_changed: message {offset} of partition {partition} is not the one that was folded")]
+    #[error(
+        "log_changed: message {offset} of partition {partition} is not the one that was folded"
+    )]
     LogChanged {
         /// The partition.
         partition: u32,
@@ -37,7 +41,9 @@ pub enum Halt {
         offset: u64,
     },
     /// The log goes on by rules that this build does not know.
-    #[error("rules_unknown: message {offset} of partition {partition} activates rules {level}, this build knows up to {known}")]
+    #[error(
+        "rules_unknown: message {offset} of partition {partition} activates rules {level}, this build knows up to {known}"
+    )]
     RulesUnknown {
         /// The partition.
         partition: u32,
@@ -49,7 +55,9 @@ pub enum Halt {
         known: u16,
     },
     /// This host's fold is not what another host's was, twice.
-    #[error("digest_disagrees: message {offset} of partition {partition} states another digest than this host's fold has")]
+    #[error(
+        "digest_disagrees: message {offset} of partition {partition} states another digest than this host's fold has"
+    )]
     DigestDisagrees {
         /// The partition.
         partition: u32,

@@ -144,7 +144,11 @@ impl Fold {
                 Some(Ok(message)) => {
                     let payload = message.payload().unwrap_or_default();
                     let bytes = Bytes::copy_from_slice(payload);
-                    Ok((message.partition().cast_unsigned(), message.offset().cast_unsigned(), bytes))
+                    Ok((
+                        message.partition().cast_unsigned(),
+                        message.offset().cast_unsigned(),
+                        bytes,
+                    ))
                 }
                 Some(Err(error)) => Err(error),
             };
@@ -210,7 +214,11 @@ impl Fold {
         // Before its genesis a partition knows the first rules alone.
         let frame = frame.filter(|frame| frame.level <= at.mark.level.max(1)).map(Arc::new);
         if frame.is_none() {
-            tracing::warn!(partition, offset, "a message that is no frame of the rules in force is void");
+            tracing::warn!(
+                partition,
+                offset,
+                "a message that is no frame of the rules in force is void"
+            );
         }
         at.cache.begin(offset, self.parts.progress.applied(partition));
         let mut verdicts = Vec::new();
@@ -234,8 +242,7 @@ impl Fold {
         }
         at.state_digest(&self.parts.lanes);
         let (mark, run) = (at.mark, self.run);
-        let folded =
-            Folded { partition, offset, frame, verdicts, changed, sent, bytes, mark, run };
+        let folded = Folded { partition, offset, frame, verdicts, changed, sent, bytes, mark, run };
         // Waits while the view is behind: the log keeps what is not read yet.
         let _ = self.parts.folded.send(Input::Folded(Box::new(folded)));
         Ok(())
@@ -265,7 +272,11 @@ impl Fold {
     /// and then either the log voids that digest or this host stops.
     fn disagrees(&mut self, partition: u32, offset: u64) -> Result<(), Halt> {
         if self.suspects.insert((partition, offset)) && !(self.parts.is_voided)(partition, offset) {
-            tracing::error!(partition, offset, "digest_disagrees: the view is filled anew, to fold again");
+            tracing::error!(
+                partition,
+                offset,
+                "digest_disagrees: the view is filled anew, to fold again"
+            );
             (self.parts.rebuild)();
             // Until the view says where to start, nothing is read.
             self.partitions.clear();
@@ -311,9 +322,7 @@ impl Partition {
     ) -> Result<Verdict, Stop> {
         let partition = self.place.partition;
         Ok(match statement {
-            Statement::Op(terms) => {
-                settle(progress, || judge(&mut self.cache, self.place, terms))
-            }
+            Statement::Op(terms) => settle(progress, || judge(&mut self.cache, self.place, terms)),
             Statement::Genesis(_) if offset > 0 => Err(Void::Misplaced),
             Statement::Activate { level } | Statement::Genesis(Genesis { level, .. })
                 if *level > RULES_LEVEL =>
@@ -378,10 +387,7 @@ impl Partition {
 
 /// Judges until what was left behind can be looked up: without it the fold
 /// cannot go on.
-fn settle(
-    progress: &Progress,
-    mut judge: impl FnMut() -> Result<Verdict, EngineError>,
-) -> Verdict {
+fn settle(progress: &Progress, mut judge: impl FnMut() -> Result<Verdict, EngineError>) -> Verdict {
     loop {
         match judge() {
             Ok(verdict) => return verdict,

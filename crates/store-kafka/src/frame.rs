@@ -4,7 +4,7 @@
 //! and a payload, which nothing here looks at. A frame that is not exactly in
 //! this form is void, for every host alike.
 
-use mainspring_api::{AppendId, Bytes, Fence, Head, Hash, Seq, SessionUid, StoreId, Timestamp};
+use mainspring_api::{AppendId, Bytes, Fence, Hash, Head, Seq, SessionUid, StoreId, Timestamp};
 use mainspring_eventlog::RowKey;
 use mainspring_eventlog::replica::{Child, Terms};
 
@@ -481,7 +481,13 @@ mod tests {
         let ops = [
             Terms::Create { session: uid("s"), owned: false },
             Terms::Update { session: uid("s"), version: 9, sets_owner: true },
-            Terms::Append { session: uid("s"), base: Head::EMPTY, head: at(2), fence, deletes: true },
+            Terms::Append {
+                session: uid("s"),
+                base: Head::EMPTY,
+                head: at(2),
+                fence,
+                deletes: true,
+            },
             Terms::Mint { session: uid("s"), current: fence, at: None },
             Terms::Mint { session: uid("s"), current: fence, at: Some(at(4)) },
             Terms::Fork { parent: uid("s"), at: Seq::new(2), children: vec![child] },
@@ -513,7 +519,9 @@ mod tests {
         let drafts: Vec<Draft> = statements()
             .iter()
             .enumerate()
-            .map(|(n, statement)| Draft::new(AppendId::new([n as u8; 16]), statement, vec![n as u8; n]))
+            .map(|(n, statement)| {
+                Draft::new(AppendId::new([n as u8; 16]), statement, vec![n as u8; n])
+            })
             .collect();
         write(&[9; 16], 77, Timestamp { seconds: 5, nanos: 6 }, drafts.iter())
     }

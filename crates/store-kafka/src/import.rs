@@ -58,10 +58,8 @@ impl ImportWriter {
 
     /// Which beginning of an import is the one now.
     fn generation(&self, partition: u32, store: &SessionUid) -> Result<u64, LogError> {
-        let state = crate::states::read(
-            self.core.replica(partition).engine(),
-            &Name::import(store),
-        );
+        let state =
+            crate::states::read(self.core.replica(partition).engine(), &Name::import(store));
         Ok(state.map_err(unavailable)?.unwrap_or_default().version)
     }
 
@@ -113,7 +111,12 @@ impl ImportWriter {
         }
     }
 
-    async fn publish(&self, op: Op, store: &SessionUid, uid: &SessionUid) -> Result<Reply, LogError> {
+    async fn publish(
+        &self,
+        op: Op,
+        store: &SessionUid,
+        uid: &SessionUid,
+    ) -> Result<Reply, LogError> {
         let (from, to) = (self.partition(), self.core.partition_of(uid));
         if from != to {
             self.stage_again(store, from, to).await?;

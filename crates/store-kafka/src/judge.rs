@@ -326,7 +326,10 @@ fn fork<S: States>(
         return Ok(Err(Void::Deleted));
     }
     let follows = |child: &Child| child.head.seq.get().checked_sub(1) == Some(at.get());
-    if at > parent.head.seq || !children.iter().all(follows) || !(1..=CHILDREN_MAX).contains(&children.len()) {
+    if at > parent.head.seq
+        || !children.iter().all(follows)
+        || !(1..=CHILDREN_MAX).contains(&children.len())
+    {
         return Ok(Err(Void::Beyond));
     }
     for (place, child) in children.iter().enumerate() {
@@ -409,8 +412,7 @@ fn publish<S: States>(
     if states.get(&session)?.is_some() {
         return Ok(Err(Void::Exists));
     }
-    let mut state =
-        State { head, fence: staged.fence, version: 1, ..State::default() };
+    let mut state = State { head, fence: staged.fence, version: 1, ..State::default() };
     state.set(OWNED, owned);
     state.set(DELETED, staged.is(DELETED));
     staged.set(OPEN, false);

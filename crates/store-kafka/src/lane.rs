@@ -116,7 +116,9 @@ impl ProducerContext for Reports {
     type DeliveryOpaque = Box<(u32, u64)>;
 
     fn delivery(&self, report: &DeliveryResult<'_>, opaque: Self::DeliveryOpaque) {
-        let (Err((error, _)), Some(lanes)) = (report, self.0.get().and_then(Weak::upgrade)) else { return };
+        let (Err((error, _)), Some(lanes)) = (report, self.0.get().and_then(Weak::upgrade)) else {
+            return;
+        };
         let (partition, number) = *opaque;
         lanes.failed(partition, number, &error.to_string());
     }
@@ -187,7 +189,8 @@ impl Lanes {
             return Err(LogError::unavailable("too many writes wait for the log"));
         };
         let (answer, mut judged) = oneshot::channel();
-        let ticket = self.queue(partition, draft, Sent { op, wants_reply, answer: Some(answer) })?;
+        let ticket =
+            self.queue(partition, draft, Sent { op, wants_reply, answer: Some(answer) })?;
         let answered = tokio::time::timeout(self.write_max, &mut judged).await;
         match answered {
             Ok(Ok(judged)) => judged,

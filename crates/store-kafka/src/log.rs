@@ -62,7 +62,8 @@ pub(crate) fn each_message(
     if from >= to {
         return Ok(());
     }
-    assign(client, topic, partition, from).map_err(|error| unsent("the log cannot be read", error))?;
+    assign(client, topic, partition, from)
+        .map_err(|error| unsent("the log cannot be read", error))?;
     let mut since = Instant::now();
     loop {
         match client.poll(Duration::from_millis(100)) {
@@ -104,12 +105,7 @@ fn position(client: &BaseConsumer, topic: &str, partition: u32) -> Option<u64> {
     }
 }
 
-fn assign(
-    client: &BaseConsumer,
-    topic: &str,
-    partition: u32,
-    from: u64,
-) -> Result<(), KafkaError> {
+fn assign(client: &BaseConsumer, topic: &str, partition: u32, from: u64) -> Result<(), KafkaError> {
     let mut list = TopicPartitionList::new();
     let from = Offset::Offset(from.cast_signed());
     list.add_partition_offset(topic, partition.cast_signed(), from)?;
@@ -157,7 +153,8 @@ pub(crate) fn partition_genesis(
     });
     let genesis = genesis.filter(|genesis| genesis.partition == partition);
     genesis.map(Some).ok_or_else(|| {
-        Halt::NotALog(format!("partition {partition} of {topic} does not start with a genesis")).into()
+        Halt::NotALog(format!("partition {partition} of {topic} does not start with a genesis"))
+            .into()
     })
 }
 
@@ -187,16 +184,20 @@ pub(crate) fn genesis(client: &BaseConsumer, topic: &str) -> Result<Genesis, Log
 }
 
 /// Whether the log, further on, voids the digest in the message at `offset`.
-pub(crate) fn is_voided(config: &KafkaConfig, partition: u32, offset: u64) -> Result<bool, LogError> {
+pub(crate) fn is_voided(
+    config: &KafkaConfig,
+    partition: u32,
+    offset: u64,
+) -> Result<bool, LogError> {
     let client: BaseConsumer =
         config.consumer().create().map_err(|error| unsent("the log cannot be read", error))?;
     let (_, end) = bounds(&client, &config.topic, partition)?;
     let mut voided = false;
     each_message(&client, &config.topic, partition, (offset + 1, end), &mut |_, _, bytes| {
         let frame = Frame::read(Bytes::copy_from_slice(bytes));
-        voided |= frame.iter().flat_map(|frame| &frame.entries).any(|entry| {
-            matches!(entry.statement, Statement::VoidDigest { offset: of } if of == offset)
-        });
+        voided |= frame.iter().flat_map(|frame| &frame.entries).any(
+            |entry| matches!(entry.statement, Statement::VoidDigest { offset: of } if of == offset),
+        );
         Ok(!voided)
     })?;
     Ok(voided)

@@ -186,7 +186,8 @@ fn run(consumer: &BaseConsumer, topic: &str, queue: &Receiver<Request>) {
     let mut next: Option<Place> = None;
     while let Ok(Request { partition, offset, answer }) = queue.recv() {
         let fetched = read_at(consumer, topic, partition, offset, next);
-        next = fetched.as_ref().ok().and_then(|read| read.last()).map(|(at, _)| (partition, at + 1));
+        next =
+            fetched.as_ref().ok().and_then(|read| read.last()).map(|(at, _)| (partition, at + 1));
         // Whoever asked may have given up.
         let _ = answer.send(fetched);
     }

@@ -60,7 +60,8 @@ impl KafkaStore {
         let records: Arc<dyn Records> = Arc::clone(&messages) as _;
         let replicas: Vec<Replica<PartitionEngine>> = (0..genesis.partitions)
             .map(|partition| {
-                let engine = PartitionEngine::new(Arc::clone(&view), partition, Arc::clone(&records));
+                let engine =
+                    PartitionEngine::new(Arc::clone(&view), partition, Arc::clone(&records));
                 Replica::over(engine, config.limits)
             })
             .collect();
@@ -151,7 +152,9 @@ fn prepare(genesis: &Genesis, replicas: &[Replica<PartitionEngine>]) -> Result<(
         .map_err(unavailable)?;
     if let Some(known) = store.filter(|known| known != genesis.store_id.as_str().as_bytes()) {
         let known = String::from_utf8_lossy(&known).into_owned();
-        return Err(Halt::LogRecreated { found: genesis.store_id.as_str().to_owned(), known }.into());
+        return Err(
+            Halt::LogRecreated { found: genesis.store_id.as_str().to_owned(), known }.into()
+        );
     }
     if form.is_some_and(|form| form != VIEW_FORM) {
         tracing::warn!("the view is in the form of another version and is filled anew");

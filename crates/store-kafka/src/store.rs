@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainspring_api::{
-    AppendId, BoxStream, Bytes, Event, ExecutionId, Fence, Head, OsEntropy, Seq,
-    SessionUid, StoreId,
+    AppendId, BoxStream, Bytes, Event, ExecutionId, Fence, Head, OsEntropy, Seq, SessionUid,
+    StoreId,
 };
 use mainspring_eventlog::replica::{self, Op, OpWriter, Replica, Reply, Terms};
 use mainspring_eventlog::{
@@ -241,10 +241,8 @@ fn refusal(op: &Op, void: Void) -> LogError {
         (Void::NotFound, Op::Stage { .. } | Op::Publish { .. } | Op::Unstage { .. }) => {
             LogError::Moved { what: "an import of the same id" }
         }
-        (Void::NotFound, _) => session.map_or(
-            LogError::Invalid("there is nothing of that name"),
-            LogError::SessionNotFound,
-        ),
+        (Void::NotFound, _) => session
+            .map_or(LogError::Invalid("there is nothing of that name"), LogError::SessionNotFound),
         (Void::Exists, Op::Fork { children, .. }) => {
             LogError::AlreadyExists(children[0].0.uid.clone())
         }
@@ -264,8 +262,9 @@ fn refusal(op: &Op, void: Void) -> LogError {
         (Void::Version, Op::Annotate { .. }) => LogError::Moved { what: "the note" },
         (Void::Version, _) => LogError::Moved { what: "the row's version" },
         (Void::Owner, _) => LogError::Invalid("the session has an owner already"),
-        (Void::Deleted, _) => session
-            .map_or(LogError::Invalid("the session is to be deleted"), LogError::Deleted),
+        (Void::Deleted, _) => {
+            session.map_or(LogError::Invalid("the session is to be deleted"), LogError::Deleted)
+        }
         (Void::Beyond, Op::Fork { .. }) => LogError::Invalid("the position is beyond the head"),
         (Void::Beyond, _) => LogError::Invalid("there is no such record of this session"),
         (Void::Misplaced, _) => {
@@ -442,7 +441,9 @@ impl EventLog for KafkaStore {
     ) -> Result<Vec<SessionRow>, LogError> {
         children.iter().try_for_each(|(child, _)| child.check())?;
         if children.iter().any(|(child, _)| !self.may_be_child(parent, &child.uid)) {
-            return Err(LogError::Invalid("a child's uid is not one that a fork of its parent may make"));
+            return Err(LogError::Invalid(
+                "a child's uid is not one that a fork of its parent may make",
+            ));
         }
         let partition = self.core.partition_of(parent);
         self.core.up_to_date(partition, Level::Committed).await?;
@@ -541,7 +542,8 @@ impl NamedRows for KafkaStore {
         version: u64,
         value: Option<Bytes>,
     ) -> Result<u64, LogError> {
-        let (bytes, bytes_max) = (value.as_ref().map_or(0, Bytes::len), mainspring_eventlog::NAMED_ROW_BYTES_MAX);
+        let (bytes, bytes_max) =
+            (value.as_ref().map_or(0, Bytes::len), mainspring_eventlog::NAMED_ROW_BYTES_MAX);
         if bytes > bytes_max {
             let (bytes, bytes_max) = (bytes as u64, bytes_max as u64);
             return Err(LogError::TooLarge { what: "named row", bytes, bytes_max });

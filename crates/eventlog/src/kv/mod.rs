@@ -189,7 +189,7 @@ impl<E: Engine> EventLog for KvStore<E> {
     }
 
     fn durability(&self) -> Durability {
-        if self.shared.engine.is_durable() { Durability::Local } else { Durability::Volatile }
+        if self.state.shared.engine.is_durable() { Durability::Local } else { Durability::Volatile }
     }
 
     async fn create(&self, id: AppendId, session: NewSession) -> Result<SessionRow, LogError> {

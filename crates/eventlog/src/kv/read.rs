@@ -12,7 +12,8 @@ use crate::chain::{ChainVerifier, StoredRecord};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
 use crate::log::{
-    LIST_PAGE_BYTES_MAX, ListQuery, MARKED_MAX, Mark, NamedRow, Page, PageKey, ReadLimit, SessionRow,
+    LIST_PAGE_BYTES_MAX, ListQuery, MARKED_MAX, Mark, NamedRow, Page, PageKey, ReadLimit,
+    SessionRow,
 };
 
 /// Rows that one list call looks at before it returns a short page.

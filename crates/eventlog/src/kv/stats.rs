@@ -113,15 +113,16 @@ impl<E: Engine> KvStore<E> {
     }
 
     async fn imports_under_way(&self) -> Result<u64, LogError> {
-        self.state.read(|kv| {
-            let mut open = 0;
-            kv.scan(Space::Staging, &[], &[0xff], &mut |_, marker| {
-                open += u64::from(matches!(staged_in(marker), Staged::Open(_)));
-                ControlFlow::Continue(())
-            })?;
-            Ok(open)
-        })
-        .await
+        self.state
+            .read(|kv| {
+                let mut open = 0;
+                kv.scan(Space::Staging, &[], &[0xff], &mut |_, marker| {
+                    open += u64::from(matches!(staged_in(marker), Staged::Open(_)));
+                    ControlFlow::Continue(())
+                })?;
+                Ok(open)
+            })
+            .await
     }
 
     async fn schema_version(&self) -> Result<u64, LogError> {
@@ -133,24 +134,25 @@ impl<E: Engine> KvStore<E> {
 
     /// The rows after the key `after`; `last` is absent after the last page.
     async fn row_page(&self, after: Option<Vec<u8>>) -> Result<RowPage, LogError> {
-        self.state.read(move |kv| {
-            let mut page = RowPage::default();
-            // The first key after another is that key with a zero byte.
-            let from = after.clone().map_or_else(Vec::new, |mut key| {
-                key.push(0);
-                key
-            });
-            kv.scan(Space::Rows, &from, &[0xff], &mut |key, value| {
-                page.rows.push(row_totals(key, value));
-                if page.rows.len() < PAGE_ROWS {
-                    return ControlFlow::Continue(());
-                }
-                page.last = Some(key.to_vec());
-                ControlFlow::Break(())
-            })?;
-            Ok(page)
-        })
-        .await
+        self.state
+            .read(move |kv| {
+                let mut page = RowPage::default();
+                // The first key after another is that key with a zero byte.
+                let from = after.clone().map_or_else(Vec::new, |mut key| {
+                    key.push(0);
+                    key
+                });
+                kv.scan(Space::Rows, &from, &[0xff], &mut |key, value| {
+                    page.rows.push(row_totals(key, value));
+                    if page.rows.len() < PAGE_ROWS {
+                        return ControlFlow::Continue(());
+                    }
+                    page.last = Some(key.to_vec());
+                    ControlFlow::Break(())
+                })?;
+                Ok(page)
+            })
+            .await
     }
 }
 

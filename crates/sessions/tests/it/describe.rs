@@ -7,7 +7,7 @@ use mainspring_api::{
     Condition, DescribeReport, ExecState, ExecutionId, ForkRequest, OsEntropy, Resolution,
     ResolveRequest, Seq, SessionUid, Sessions as _, Standing,
 };
-use mainspring_eventlog::{Holder, Level, mint_any};
+use mainspring_eventlog::{Holder, Level, WarmHost, mint_any};
 use mainspring_sessions::Service;
 use mainspring_testkit::sample;
 
@@ -429,4 +429,28 @@ async fn a_turn_of_a_live_host_runs_elsewhere() {
     assert_eq!(described(&here, &parked).await.standing, Standing::Parked);
     let row = world.log.get(&parked, Level::Strict).await.unwrap();
     assert!(row.view.last_suspend.is_some());
+}
+
+/// The store says what it promises, and which host has the session at hand.
+#[tokio::test(start_paused = true)]
+async fn a_store_of_many_hosts_names_the_warm_one() {
+    let alone = World::new();
+    let session = alone.service().created().await;
+    let report = described(&alone.service(), &session).await;
+    let durability = report.durability.unwrap();
+    assert_eq!((&*durability.class, &*durability.summary), ("volatile", "volatile"));
+    assert_eq!(report.warm_host, None);
+
+    let shared = Shared::new();
+    let (a, b) = (shared.host("a").await, shared.host("b").await);
+    let session = a.created().await;
+    assert_eq!(described(&a, &session).await.warm_host, None, "nobody is known to be");
+    let holder = Holder { id: "a".to_owned(), name: "test/a".to_owned() };
+    shared.alive.warm(WarmHost { holder, address: "http://a:1".to_owned() });
+    for (host, is_here) in [(&a, true), (&b, false)] {
+        let warm = described(host, &session).await.warm_host.unwrap();
+        assert_eq!((&*warm.name, &*warm.address), ("test/a", "http://a:1"));
+        assert_eq!(warm.is_here, is_here);
+        assert_eq!(host.warm_host(&session), Some(warm));
+    }
 }

@@ -84,6 +84,8 @@ pub(crate) fn report(text: &str) -> DescribeReport {
         running: None,
         open_call: None,
         last_error: Some(LastError { seq: Seq::new(2), code: 13, message: "m".to_owned() }),
+        durability: None,
+        warm_host: None,
         next_commands: vec!["verify".to_owned()],
     }
 }

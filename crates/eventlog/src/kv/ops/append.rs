@@ -66,7 +66,10 @@ impl Transaction<'_> {
         let note_key = keys::note(&row.store, seq, key);
         if self.judged {
             self.wrote = true;
-            return Ok(self.kv.put(Space::Notes, &note_key, value.as_bytes()).map(|()| Reply::Done)?);
+            return Ok(self
+                .kv
+                .put(Space::Notes, &note_key, value.as_bytes())
+                .map(|()| Reply::Done)?);
         }
         let stored = self.kv.get(Space::Records, &keys::record(&row.store, seq))?;
         let stored = stored.ok_or_else(|| LogError::Corrupt { what: format!("record {seq}") })?;

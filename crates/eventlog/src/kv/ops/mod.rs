@@ -39,33 +39,14 @@ pub(super) const APPEND_ID: &str = "append_id";
 #[expect(missing_docs, reason = "as the arguments of the contract's operations")]
 pub enum Op {
     /// [`EventLog::create`](crate::EventLog::create).
-    Create {
-        id: AppendId,
-        session: Box<NewSession>,
-    },
+    Create { id: AppendId, session: Box<NewSession> },
     /// [`EventLog::update`](crate::EventLog::update).
-    Update {
-        id: AppendId,
-        session: SessionUid,
-        version: u64,
-        patch: RowPatch,
-    },
+    Update { id: AppendId, session: SessionUid, version: u64, patch: RowPatch },
     /// [`EventLog::append`](crate::EventLog::append).
-    Append {
-        id: AppendId,
-        session: SessionUid,
-        fence: Fence,
-        batch: Batch,
-    },
+    Append { id: AppendId, session: SessionUid, fence: Fence, batch: Batch },
     /// [`EventLog::mint`](crate::EventLog::mint), and with `head`
     /// [`EventLog::acquire_if_head`](crate::EventLog::acquire_if_head).
-    Mint {
-        id: AppendId,
-        session: SessionUid,
-        current: Fence,
-        head: Option<Head>,
-        holder: Holder,
-    },
+    Mint { id: AppendId, session: SessionUid, current: Fence, head: Option<Head>, holder: Holder },
     /// [`EventLog::fork`](crate::EventLog::fork), with the fold at `at` and each
     /// child's marker linked to it.
     Fork {
@@ -76,55 +57,24 @@ pub enum Op {
         children: Vec<(NewSession, Batch)>,
     },
     /// [`EventLog::annotate`](crate::EventLog::annotate).
-    Annotate {
-        session: SessionUid,
-        seq: Seq,
-        fence: Fence,
-        key: String,
-        value: String,
-    },
+    Annotate { session: SessionUid, seq: Seq, fence: Fence, key: String, value: String },
     /// Starts an import, or finds how far it is.
-    BeginImport {
-        store: SessionUid,
-    },
+    BeginImport { store: SessionUid },
     /// Puts records of an import where nobody sees them yet.
-    Stage {
-        store: SessionUid,
-        after: Head,
-        records: Vec<(StoredRecord, Event)>,
-    },
+    Stage { store: SessionUid, after: Head, records: Vec<(StoredRecord, Event)> },
     /// Makes what was staged up to `head` a session.
-    Publish {
-        id: AppendId,
-        store: SessionUid,
-        row: Box<ImportRow>,
-        head: Head,
-    },
+    Publish { id: AppendId, store: SessionUid, row: Box<ImportRow>, head: Head },
     /// Removes what was staged, as much as one transaction should.
-    Unstage {
-        store: SessionUid,
-    },
+    Unstage { store: SessionUid },
     /// Makes a tombstone of a row.
-    Bury {
-        id: AppendId,
-        session: SessionUid,
-    },
+    Bury { id: AppendId, session: SessionUid },
     /// Removes records that no session shows any more, as many as one
     /// transaction should.
-    Reclaim {
-        session: SessionUid,
-    },
+    Reclaim { session: SessionUid },
     /// Folds records into a row that is behind them.
-    CatchUp {
-        session: SessionUid,
-    },
+    CatchUp { session: SessionUid },
     /// [`NamedRows::put_named`](crate::NamedRows::put_named).
-    PutNamed {
-        id: AppendId,
-        key: RowKey,
-        version: u64,
-        value: Option<Bytes>,
-    },
+    PutNamed { id: AppendId, key: RowKey, version: u64, value: Option<Bytes> },
 }
 
 impl Op {

@@ -231,12 +231,7 @@ pub fn decode(id: AppendId, terms: &Terms, payload: &[u8]) -> Result<Op> {
     })
 }
 
-fn fork(
-    id: AppendId,
-    parent: SessionUid,
-    children: &[super::Child],
-    payload: &[u8],
-) -> Result<Op> {
+fn fork(id: AppendId, parent: SessionUid, children: &[super::Child], payload: &[u8]) -> Result<Op> {
     let (head, markers) = part(payload).ok_or(DecodeError::Malformed)?;
     let StoredFork { at, view, children: sessions } = read(head)?;
     let at: Head = at.parse().map_err(|_| DecodeError::Malformed)?;
@@ -259,9 +254,10 @@ fn patch(stored: StoredPatch<'_>) -> RowPatch {
         name: stored.name.map(Cow::into_owned),
         labels: stored.labels.map(Cow::into_owned),
         annotations: stored.annotations.map(Cow::into_owned),
-        owner: stored
-            .owner
-            .map(|(issuer, subject)| Owner { issuer: issuer.into_owned(), subject: subject.into_owned() }),
+        owner: stored.owner.map(|(issuer, subject)| Owner {
+            issuer: issuer.into_owned(),
+            subject: subject.into_owned(),
+        }),
     }
 }
 

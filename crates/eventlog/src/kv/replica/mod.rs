@@ -12,12 +12,14 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use futures_util::stream;
-use mainspring_api::{BoxStream, Event, ExecutionId, Head, Seq, SessionUid, SystemClock, Timestamp};
+use mainspring_api::{
+    BoxStream, Event, ExecutionId, Head, Seq, SessionUid, SystemClock, Timestamp,
+};
 
 use super::committer::Shared;
+use super::import as staging;
 use super::ops::{self, OpError, Transaction, decode_named, live_named};
 use super::verify::Verification;
-use super::import as staging;
 use super::{engine_failed, fold, follow, keys, read, read_shared};
 use crate::chain::{Batch, StoredRecord};
 use crate::engine::{Engine, EngineError, Keep, KvRead, KvWrite, Space};

@@ -28,7 +28,14 @@ pub enum Terms {
     /// No import of that name may be open, and this be its generation.
     BeginImport { store: SessionUid, generation: u64 },
     /// The import must be open, of that generation, and end at `after`.
-    Stage { store: SessionUid, generation: u64, after: Head, head: Head, fence: Fence, deletes: bool },
+    Stage {
+        store: SessionUid,
+        generation: u64,
+        after: Head,
+        head: Head,
+        fence: Fence,
+        deletes: bool,
+    },
     /// The import must be open and end at `head`, and the session not be there.
     Publish { store: SessionUid, session: SessionUid, head: Head, owned: bool },
     /// The import must be open and of that generation.
