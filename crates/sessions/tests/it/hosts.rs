@@ -155,6 +155,22 @@ async fn a_decision_of_a_host_that_died_is_acted_on() {
     assert_eq!(holder(&shared.world, &session).await, "c");
 }
 
+/// Whoever parked it kept its time.
+#[tokio::test(start_paused = true)]
+async fn a_request_of_a_host_that_died_expires_on_another() {
+    let mut shared = Shared::new();
+    shared.world.ttl = Some(60 * SECOND);
+    let (a, b) = (shared.host("a").await, shared.survivor("b").await);
+    b.watch_approvals();
+    tokio::time::sleep(SECOND).await;
+    let (session, _) = a.parked("").await;
+    drop(a);
+    shared.alive.kill("a");
+    let bound = 400 * SECOND;
+    within(bound, async || shared.world.journal(&session).await.ends_with("RESUME")).await;
+    assert_eq!(holder(&shared.world, &session).await, "b");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cancel_on_another_host_ends_the_turn_and_its_caller_is_told() {
     let shared = Shared::new();

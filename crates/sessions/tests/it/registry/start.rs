@@ -1,8 +1,6 @@
 //! What a host finds in its store when it starts.
 
-use mainspring_api::{
-    Condition, HarnessSpec, RegisterOutcome, Sessions as _, Timestamp,
-};
+use mainspring_api::{Condition, HarnessSpec, RegisterOutcome, Sessions as _, Timestamp};
 use mainspring_eventlog::spec_digest;
 
 use super::{Host, assert_is, put_row, remote};

@@ -2,7 +2,7 @@
 
 use mainspring::api::{
     ComputeState, DeletionState, ExecState, ExecutionId, Seq, Session, SessionUid, Standing,
-    Timestamp,
+    StoreDurability, Timestamp,
 };
 
 use super::*;
