@@ -203,7 +203,7 @@ impl Sessions for Broken {
     }
 
     fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
-        self.inner.warm_host(session)
+        self.sound.warm_host(session)
     }
 
     async fn describe(&self, caller: &Caller, session: &SessionUid) -> Answer<DescribeReport> {
