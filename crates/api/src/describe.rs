@@ -77,6 +77,27 @@ pub struct FenceHolder {
     pub is_alive: bool,
 }
 
+/// The host that has a session at hand. Any host serves any session; this one
+/// does so with less work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarmHost {
+    /// One incarnation of a host process, for people.
+    pub name: String,
+    /// Where clients reach it; empty when it has not told.
+    pub address: String,
+    /// Whether it is this host.
+    pub is_here: bool,
+}
+
+/// What an answered write is safe from, in the host's store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreDurability {
+    /// Its class, for machines, such as `replicated`.
+    pub class: String,
+    /// The class with its numbers, for people.
+    pub summary: String,
+}
+
 /// An operation that runs on a session, on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningOperation {
@@ -139,6 +160,10 @@ pub struct DescribeReport {
     pub open_call: Option<OpenCall>,
     /// The last error of its latest turn.
     pub last_error: Option<LastError>,
+    /// What the store promises; `None` of a host that does not tell.
+    pub durability: Option<StoreDurability>,
+    /// Which host has it at hand, where more than one serves the store.
+    pub warm_host: Option<WarmHost>,
     /// Commands to run next, the best first, without saying where the journal
     /// or the server is; empty when nothing is to be done.
     pub next_commands: Vec<String>,

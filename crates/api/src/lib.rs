@@ -53,7 +53,10 @@ pub use condition::Condition;
 pub use connector::{
     Address, ConnectError, HarnessConnection, HarnessConnector, InProcess, Incarnation,
 };
-pub use describe::{DescribeReport, FenceHolder, LastError, OpenCall, RunningOperation, Standing};
+pub use describe::{
+    DescribeReport, FenceHolder, LastError, OpenCall, RunningOperation, Standing, StoreDurability,
+    WarmHost,
+};
 pub use error::{Classified, Classify, ErrorKind, Outcome, SharedError, report};
 pub use event::{
     ApprovalRef, ApprovalRequest, ApprovalResult, EndState, Event, EventBody, EventKind,

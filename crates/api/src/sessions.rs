@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::BoxStream;
 use crate::auth::Caller;
 use crate::condition::Condition;
-use crate::describe::DescribeReport;
+use crate::describe::{DescribeReport, WarmHost};
 use crate::error::{Classify, ErrorKind, Outcome, SharedError};
 use crate::event::ApprovalRef;
 use crate::id::{ExecutionId, Seq, SessionUid};
@@ -292,6 +292,14 @@ pub trait Sessions: fmt::Debug + Send + Sync + 'static {
 
     /// A page of sessions.
     async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage, SessionsError>;
+
+    /// The host that has a session at hand, where many hosts serve one store and
+    /// this one knows; of itself it tells nothing of whether there is such a
+    /// session. `None` otherwise.
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        let _ = session;
+        None
+    }
 
     /// Why a session does or does not move.
     async fn describe(

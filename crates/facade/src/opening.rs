@@ -8,7 +8,7 @@ use mainspring_api::{
     Condition, CreateRequest, DescribeReport, ExecRequest, ExecStream, ExportRequest, FindRequest,
     FollowRequest, FollowUpdate, ForkRequest, ImportRequest, ListPage, ListRequest, LogRecord,
     Operations, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid, Sessions,
-    SessionsError, Timestamp, VerifyProgress, VerifyRequest, async_trait,
+    SessionsError, Timestamp, VerifyProgress, VerifyRequest, WarmHost, async_trait,
 };
 use mainspring_eventlog::{OpenProgress, Recovering};
 
@@ -107,6 +107,10 @@ impl Sessions for Opening {
 
     async fn list(&self, caller: &Caller, request: ListRequest) -> Answer<ListPage> {
         self.service()?.list(caller, request).await
+    }
+
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        self.service().ok()?.warm_host(session)
     }
 
     async fn describe(&self, caller: &Caller, session: &SessionUid) -> Answer<DescribeReport> {

@@ -7,7 +7,7 @@ use mainspring_api::{
     ApproveRequest, Approved, BoxStream, Caller, CancelRequest, CreateRequest, DescribeReport,
     ExecRequest, ExecStream, FollowRequest, FollowUpdate, ForkRequest, ListPage, ListRequest,
     LogRecord, ReplayRequest, ResolveRequest, ResumeRequest, Session, SessionUid, Sessions,
-    SessionsError,
+    SessionsError, WarmHost,
 };
 
 use crate::retry::ReconnectOptions;
@@ -58,6 +58,10 @@ impl Sessions for Reconnect {
 
     async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage, SessionsError> {
         self.inner.list(caller, request).await
+    }
+
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        self.inner.warm_host(session)
     }
 
     async fn describe(

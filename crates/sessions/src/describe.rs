@@ -6,7 +6,7 @@
 use mainspring_api::{
     Action, Caller, Classify as _, DeletionState, DescribeReport, EndState, ErrorKind, EventBody,
     ExecState, FenceHolder, LastError, OpenCall, RunningOperation, Seq, SessionUid, SessionsError,
-    Standing, ToolCall,
+    Standing, StoreDurability, ToolCall, WarmHost,
 };
 use mainspring_controller::EXPIRES_NOTE;
 use mainspring_eventlog::reader::parse_rfc3339;
@@ -55,6 +55,7 @@ impl Inner {
         let open_call = open_call.filter(|_| shows_call);
         let (summary, next_commands) =
             (findings.summary(open_call.as_ref()), findings.commands(open_call.as_ref()));
+        let durability = self.options.log.durability();
         Ok(DescribeReport {
             standing: why.standing(),
             summary,
@@ -63,9 +64,21 @@ impl Inner {
             running,
             open_call,
             last_error,
+            durability: Some(StoreDurability {
+                class: durability.class().to_owned(),
+                summary: durability.to_string(),
+            }),
+            warm_host: self.warm_host(session),
             next_commands,
             session: self.seen(row),
         })
+    }
+
+    /// Who has the session at hand, as far as the store of many hosts knows.
+    pub(crate) fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        let warm = self.options.log.warmth()?.warm_host(session)?;
+        let is_here = warm.holder.id == self.options.holder.id;
+        Some(WarmHost { name: warm.holder.name, address: warm.address, is_here })
     }
 
     /// Who may write, and whether the store thinks that they live.

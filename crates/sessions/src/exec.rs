@@ -83,7 +83,7 @@ impl Inner {
             let error = ControllerError::ApprovalBlocked(execution.id.clone());
             return Err(placement_failed(error.into()).on(&uid));
         }
-        let placer = self.route(&row, &request.harness)?;
+        let placer = self.route(&row, &request.harness).await?;
         let (chosen_id, digest) = chosen.unzip();
         let lease = self.lease_for(&uid, Operation::Exec, chosen_id.clone())?;
         // Read again under the lease: another turn may just have ended.
@@ -136,7 +136,8 @@ impl Inner {
             let known = [Condition::SessionNotFound, Condition::SessionDeleted];
             if found.as_ref().is_err_and(|error| known.contains(&error.condition())) {
                 // An unknown override is reported before an unknown session.
-                self.options.harnesses.find(&request.harness).map_err(placement_failed)?;
+                let found = self.routed(|harnesses| harnesses.find(&request.harness)).await;
+                found.map_err(placement_failed)?;
             }
             return found;
         }
@@ -163,12 +164,13 @@ impl Inner {
     }
 
     /// The placer of a session's turn: the override, else the session's own.
-    pub(crate) fn route(
-        &self,
+    pub(crate) async fn route(
+        self: &Arc<Self>,
         row: &SessionRow,
         asked: &str,
     ) -> Result<Arc<Placer>, SessionsError> {
-        let placer = self.options.harnesses.find_for_turn(&row.session.harness, asked);
+        let stored = &row.session.harness;
+        let placer = self.routed(|harnesses| harnesses.find_for_turn(stored, asked)).await;
         placer.map_err(|error| placement_failed(error).on(&row.session.uid))
     }
 

@@ -30,6 +30,10 @@ const TICK_MAX: Duration = Duration::from_secs(60);
 /// After how long a decision that could not be recorded is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
+/// How often requests are looked for again where many hosts serve the store:
+/// whoever kept the time of one may have died.
+const SHARED_SCAN_EVERY: Duration = Duration::from_secs(300);
+
 /// Requests that are ended at a time, so that a session which is slow to answer
 /// does not hold up the others.
 const LANES: usize = 16;
@@ -179,6 +183,9 @@ impl Inner {
         if let Err(error) = self.scan().await {
             tracing::warn!(code = error.code(), "not all requests for approval were looked at yet");
             self.scan_again(&error);
+        } else if self.options.log.liveness().is_some() {
+            let at = later(self.options.clock.now(), SHARED_SCAN_EVERY);
+            self.keep_time(self.expiry.scan_from(at));
         }
     }
 

@@ -60,7 +60,7 @@ impl Inner {
             }
             Some(at) => at,
         };
-        let placer = self.route(&row, "")?;
+        let placer = self.route(&row, "").await?;
         let journal = self.unverified(parent);
         placer
             .admit(&journal, &Call::default())

@@ -43,6 +43,8 @@ mod replay;
 mod resume;
 mod service;
 mod sessions;
+mod sightings;
+mod takeover;
 
 pub use convert::ExecStateProjection;
 pub use reclaim::Reclaim;

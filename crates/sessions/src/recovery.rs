@@ -1,4 +1,5 @@
-//! Turns that a host left open, finished by the next one.
+//! Turns that a host left open, finished by the next one: at its start, and on
+//! a store of many hosts from then on, by `takeover.rs`.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +23,13 @@ use crate::service::{Inner, Service, log_failed};
 const LANES: usize = 16;
 
 /// How often the turns that could not be reached are tried once more.
-const ROUNDS_MAX: u32 = 8;
+pub(crate) const ROUNDS_MAX: u32 = 8;
 
 /// The pause before the first of those rounds; each is twice as long as the one
 /// before, up to [`PAUSE_MAX`]. All together take about two minutes.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Turns that are kept for another round; beyond, one that cannot be reached is refused.
 const UNREACHED_MAX: usize = 65_536;
@@ -86,23 +87,22 @@ impl Counts {
         has_room
     }
 
-    /// A turn that was not finished is kept for another round if that may help.
-    fn not_reached(&self, session: &SessionUid, error: &SessionsError, next: Round) {
-        let may_help = error.kind() == ErrorKind::Unavailable
-            && !matches!(error.condition(), Condition::Draining | Condition::Interrupted);
-        if next == Round::Another && may_help && self.keep(session) {
-            tracing::info!(
-                session = %session, code = error.code(),
-                "an interrupted turn cannot be reached yet; it is tried again"
-            );
-        } else {
-            self.refuse(session, error);
-        }
-    }
-
-    fn refuse(&self, session: &SessionUid, error: &SessionsError) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        report(session, error, "an interrupted turn was not finished");
+    /// Counts what became of a turn; one that was not reached is kept for
+    /// another round.
+    fn count(&self, session: &SessionUid, became: &Became, next: Round) {
+        let count = match became {
+            Became::Resumed => &self.resumed,
+            Became::Left(_) => &self.left,
+            Became::Unreached(_) if next == Round::Another && self.keep(session) => {
+                return became.tell(session);
+            }
+            Became::Unreached(error) | Became::Refused(error) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return refuse(session, error);
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        became.tell(session);
     }
 
     fn take_unreached(&self) -> Vec<SessionUid> {
@@ -126,13 +126,10 @@ impl Service {
     pub async fn resume_interrupted(&self) -> Result<Recovered, SessionsError> {
         let inner = &self.inner;
         let (counts, failed) = (Counts::default(), Mutex::default());
-        let mut projects = inner.noted_projects().await.map_err(log_failed)?;
-        projects.push(inner.options.project.clone());
-        let search =
-            Search { inner, projects, query: None, ready: VecDeque::new(), failed: &failed };
+        let search = Search::begin(inner, &failed).await.map_err(log_failed)?;
         // One turn that takes long holds up its own lane alone.
         stream::unfold(search, Search::next)
-            .for_each_concurrent(LANES, |row| inner.recover(row, &counts, Round::Another))
+            .for_each_concurrent(LANES, |row| inner.recover_into(row, &counts, Round::Another))
             .await;
         inner.recover_unreached(&counts).await;
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -147,7 +144,7 @@ impl Service {
 }
 
 /// The sessions with an open turn, page by page, until the host is drained.
-struct Search<'a> {
+pub(crate) struct Search<'a> {
     inner: &'a Arc<Inner>,
     /// Those that are still to be looked through.
     projects: Vec<String>,
@@ -157,8 +154,18 @@ struct Search<'a> {
     failed: &'a Mutex<Option<LogError>>,
 }
 
-impl Search<'_> {
-    async fn next(mut self) -> Option<(SessionRow, Self)> {
+impl<'a> Search<'a> {
+    /// Of every project that turns were run in.
+    pub(crate) async fn begin(
+        inner: &'a Arc<Inner>,
+        failed: &'a Mutex<Option<LogError>>,
+    ) -> Result<Self, LogError> {
+        let mut projects = inner.noted_projects().await?;
+        projects.push(inner.options.project.clone());
+        Ok(Self { inner, projects, query: None, ready: VecDeque::new(), failed })
+    }
+
+    pub(crate) async fn next(mut self) -> Option<(SessionRow, Self)> {
         loop {
             if self.inner.admit_turn().is_err() {
                 tracing::info!("open turns are left for the next start: the host is going down");
@@ -213,30 +220,40 @@ impl Inner {
             stream::iter(&sessions)
                 .for_each_concurrent(LANES, |session| async move {
                     match self.find(session).await {
-                        Ok(row) => self.recover(row, counts, next).await,
-                        Err(error) => counts.refuse(session, &error),
+                        Ok(row) => self.recover_into(row, counts, next).await,
+                        Err(error) => counts.count(session, &Became::Refused(error), next),
                     }
                 })
                 .await;
         }
     }
 
-    async fn recover(self: &Arc<Self>, row: SessionRow, counts: &Counts, next: Round) {
-        let session = &row.session.uid;
-        let (count, said) = match self.ownerless(&row).await {
-            Ok(execution) => match self.finish_ownerless(&row, execution).await {
-                Ok(true) => (&counts.resumed, "an interrupted turn was resumed"),
-                Ok(false) => (&counts.left, "it was gone on with meanwhile"),
-                Err(error) if error.condition() == Condition::SessionBusy => {
-                    (&counts.left, "it was gone on with meanwhile")
-                }
-                Err(error) => return counts.not_reached(session, &error, next),
-            },
-            Err(Left::Because(why)) => (&counts.left, why),
-            Err(Left::Failed(error)) => return counts.not_reached(session, &error, next),
+    async fn recover_into(self: &Arc<Self>, row: SessionRow, counts: &Counts, next: Round) {
+        counts.count(&row.session.uid, &self.recover(&row).await, next);
+    }
+
+    /// Finishes the open turn of a session, if it is this host's to go on with.
+    pub(crate) async fn recover(self: &Arc<Self>, row: &SessionRow) -> Became {
+        let finished = match self.ownerless(row).await {
+            Ok(execution) => self.finish_ownerless(row, execution).await,
+            Err(Left::Because(why)) => return Became::Left(why),
+            Err(Left::Failed(error)) => Err(error),
         };
-        count.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(session = %session, "{said}");
+        match finished {
+            Ok(true) => Became::Resumed,
+            Ok(false) => Became::Left(GONE_ON_WITH),
+            Err(error) => match error.condition() {
+                // Somebody else was first, or has taken it since: a client, a
+                // cancel, another host. The fence has decided between them.
+                Condition::SessionBusy | Condition::Fenced | Condition::Conflict => {
+                    Became::Left(GONE_ON_WITH)
+                }
+                // What would pass by itself, but for this host's end.
+                Condition::Draining | Condition::Interrupted => Became::Refused(error),
+                _ if error.kind() == ErrorKind::Unavailable => Became::Unreached(error),
+                _ => Became::Refused(error),
+            },
+        }
     }
 
     /// The open turn of a session, if it is this host's to go on with.
@@ -331,6 +348,43 @@ impl Inner {
 enum Round {
     Another,
     Last,
+}
+
+/// What became of an open turn.
+#[derive(Debug)]
+pub(crate) enum Became {
+    /// It was gone on with, until it ended or parked.
+    Resumed,
+    /// It is not this host's to go on with, and why.
+    Left(&'static str),
+    /// It may be gone on with later, as when its harness comes up.
+    Unreached(SessionsError),
+    /// It could not be gone on with.
+    Refused(SessionsError),
+}
+
+const GONE_ON_WITH: &str = "it was gone on with meanwhile";
+
+impl Became {
+    /// Logs it, but for a refusal, which [`refuse`] does.
+    pub(crate) fn tell(&self, session: &SessionUid) {
+        match self {
+            Self::Resumed => {
+                tracing::info!(session = %session, "an interrupted turn was resumed");
+            }
+            Self::Left(why) => tracing::info!(session = %session, "{why}"),
+            Self::Unreached(error) => tracing::info!(
+                session = %session, code = error.code(),
+                "an interrupted turn cannot be reached yet; it is tried again"
+            ),
+            Self::Refused(_) => {}
+        }
+    }
+}
+
+/// Logs that a turn is not tried again.
+pub(crate) fn refuse(session: &SessionUid, error: &SessionsError) {
+    report(session, error, "an interrupted turn was not finished");
 }
 
 /// Why an open turn is not gone on with.

@@ -118,10 +118,12 @@ impl Inner {
             .await
             .map_err(|error| placement_failed(error.into()).on(&uid))?;
         let row = self.find_active(&uid).await?;
+        // The journal may have been long: another host may have been faster.
+        self.refuse_driven_elsewhere(&row).await?;
         if let Err(error) = expected_head(recovery.expected, row.view.head)? {
             return Err(log_failed(error).on(&uid));
         }
-        let placer = self.recorded(&row)?;
+        let placer = self.recorded(&row).await?;
         let open = row.view.pending().map(|turn| (turn.id.clone(), before(turn)));
         let approval_ttl = self.approval_ttl(recovery.approval_ttl);
         self.note_turns_of(&row).await;
@@ -149,12 +151,13 @@ impl Inner {
     }
 
     /// The placer of the harness that recorded the open turn.
-    fn recorded(&self, row: &SessionRow) -> Result<Arc<Placer>, SessionsError> {
-        let harnesses = &self.options.harnesses;
+    async fn recorded(self: &Arc<Self>, row: &SessionRow) -> Result<Arc<Placer>, SessionsError> {
+        let own = &row.session.harness;
         let waits = row.view.open_gate().is_some_and(|(_, gate)| gate.decision.is_none());
-        let placer = match harnesses.find_recorded(&row.view, &row.session.harness) {
+        let found = self.routed(|harnesses| harnesses.find_recorded(&row.view, own)).await;
+        let placer = match found {
             // A turn that waits for a decision parks again, without a harness.
-            Err(_) if waits => harnesses.find(""),
+            Err(_) if waits => self.options.harnesses.find(""),
             found => found,
         };
         placer.map_err(|error| placement_failed(error).on(&row.session.uid))
@@ -169,8 +172,8 @@ impl Inner {
         self.admit_turn()?;
         let placer = match row.view.open_gate() {
             // A hand-off after a park that failed is made up for where it failed.
-            Some(_) => self.recorded(&row)?,
-            None => self.route(&row, "")?,
+            Some(_) => self.recorded(&row).await?,
+            None => self.route(&row, "").await?,
         };
         let lease = self.lease(session, Operation::Suspend)?;
         self.refuse_driven_elsewhere(&self.find_active(session).await?).await?;

@@ -19,6 +19,7 @@ use crate::follow::Feeds;
 use crate::live::LiveTurns;
 use crate::reclaim::Reclaim;
 use crate::recovery::Projects;
+use crate::registry::RoutingSlot;
 
 /// How a service is set up.
 #[derive(Debug, Clone)]
@@ -70,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) draining: Signal<()>,
     /// A session was deleted here: what the reclaimer may rest until.
     pub(crate) deletions: Arc<Notify>,
+    /// How registered harnesses are looked up.
+    pub(crate) routing: RoutingSlot,
     /// How many turns this host is running.
     turns: watch::Sender<usize>,
 }
@@ -92,6 +95,7 @@ impl Service {
                 journals: Mutex::default(),
                 draining: Signal::default(),
                 deletions: Arc::default(),
+                routing: RoutingSlot::default(),
                 turns: watch::Sender::new(0),
             }),
         }

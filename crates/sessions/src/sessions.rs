@@ -1,12 +1,14 @@
 //! `api::Sessions`, each operation in the order of the contract: form, lookup,
 //! meaning, act.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use mainspring_api::{
     Action, AppendId, ApproveRequest, Approved, BoxStream, Caller, CancelRequest, Condition,
     CreateRequest, DeletionState, DescribeReport, ExecRequest, ExecStream, FollowRequest,
     FollowUpdate, ForkRequest, ListPage, ListRequest, LogRecord, Origin, ReplayRequest,
-    ResolveRequest, ResumeRequest, Session, SessionUid, Sessions, SessionsError,
+    ResolveRequest, ResumeRequest, Session, SessionUid, Sessions, SessionsError, WarmHost,
 };
 use mainspring_controller::settle;
 use mainspring_eventlog::{Level, ListQuery, LogError, NewSession, SessionRow};
@@ -17,7 +19,7 @@ use crate::service::{Inner, Service, deleted, log_failed, placement_failed};
 
 impl Inner {
     pub(crate) async fn create(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         request: CreateRequest,
     ) -> Result<SessionRow, SessionsError> {
@@ -60,7 +62,7 @@ impl Inner {
     /// Creates a session that the caller may create. With a key, the same again
     /// answers with the session as it is by now.
     pub(crate) async fn create_as(
-        &self,
+        self: &Arc<Self>,
         session: NewSession,
         is_keyed: bool,
     ) -> Result<SessionRow, SessionsError> {
@@ -71,9 +73,8 @@ impl Inner {
         // The harness is resolved now, not at the first turn. Between this and
         // the insert it may be retired: then the two calls overlap, and the
         // create counts as the earlier one. A create that begins after a retire
-        // has answered is refused, which is all that a caller can tell apart;
-        // this host's registry is the only one that changes its store.
-        self.options.harnesses.find_for_new(&session.harness).map_err(placement_failed)?;
+        // has answered is refused, which is all that a caller can tell apart.
+        self.routed_for_new(&session.harness).await.map_err(placement_failed)?;
         let (log, id) = (&self.options.log, AppendId::random(&*self.options.entropy));
         match settle(|| log.create(id, session.clone())).await {
             // The same call was faster.
@@ -136,6 +137,10 @@ impl Sessions for Service {
         self.inner.allow(caller, Action::List).await?;
         let query = ListQuery { owner: self.inner.restricted_to(caller)?, ..query };
         self.list_page(query, &request.page_token).await
+    }
+
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        self.inner.warm_host(session)
     }
 
     async fn describe(

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use mainspring_api::{
@@ -81,8 +81,18 @@ impl Admitted {
 }
 
 /// Trailers of an answer, set among its extensions.
-#[derive(Debug, Clone)]
-pub(crate) struct Trailers(pub(crate) HeaderMap);
+#[derive(Debug, Clone, Default)]
+struct Trailers(HeaderMap);
+
+/// Adds a trailer to an answer that is about to be sent. What is no printable
+/// ASCII of it is written as `%XX`.
+pub(crate) fn add_trailer<T>(response: &mut tonic::Response<T>, name: &'static str, text: &str) {
+    let Ok(value) = HeaderValue::from_str(&metadata::printable(text)) else { return };
+    let extensions = response.extensions_mut();
+    let mut trailers = extensions.remove::<Trailers>().unwrap_or_default();
+    trailers.0.insert(HeaderName::from_static(name), value);
+    extensions.insert(trailers);
+}
 
 /// Who may call the services that it is put before.
 #[derive(Clone)]

@@ -32,6 +32,10 @@ pub const HEARTBEAT: &str = "x-heartbeat";
 /// What is ill-formed in a session's journal: printable ASCII, where `%XX` is
 /// a byte of UTF-8; a trailer of GetSession.
 pub const FAULT: &str = "x-mainspring-fault";
+/// Which host has the session at hand: its address or, when it has told none,
+/// its name, as printable ASCII where `%XX` is a byte of UTF-8; a trailer of the
+/// calls of Sessions that name one, where many hosts serve one store.
+pub const WARM_HOST: &str = "x-mainspring-warm-host";
 
 /// Extensions of the Harness service: on Describe's answer those that the
 /// harness offers, on Connect those that the host uses.
@@ -130,13 +134,13 @@ pub(crate) fn switch(metadata: &MetadataMap, key: &str) -> Result<bool, Sessions
     }
 }
 
-/// The bytes of a fault that are sent: it travels in a header.
-const FAULT_BYTES_MAX: usize = 1024;
+/// The bytes of a text that are sent in a header.
+const TRAILER_BYTES_MAX: usize = 1024;
 
-/// A fault as the value of [`FAULT`].
-pub(crate) fn fault_value(fault: &str) -> String {
+/// A text as the value of a trailer such as [`FAULT`].
+pub(crate) fn printable(text: &str) -> String {
     let mut value = String::new();
-    for byte in fault.bytes().take(FAULT_BYTES_MAX) {
+    for byte in text.bytes().take(TRAILER_BYTES_MAX) {
         if byte == b'%' || !(b' '..=b'~').contains(&byte) {
             value.push_str(&format!("%{byte:02X}"));
         } else {
@@ -220,7 +224,7 @@ mod tests {
     fn a_fault_of_any_text_survives_a_header() {
         for fault in ["seq 3 does not hold", "100 % \u{e9}\n\u{1f600}", "%41%", "%zz"] {
             let mut metadata = MetadataMap::new();
-            set(&mut metadata, FAULT, &fault_value(fault)).unwrap();
+            set(&mut metadata, FAULT, &printable(fault)).unwrap();
             assert_eq!(super::fault(&metadata).as_deref(), Some(fault));
         }
         assert_eq!(super::fault(&MetadataMap::new()), None);

@@ -2,6 +2,7 @@
 
 use mainspring_api::{
     DescribeReport, ExecutionId, FenceHolder, LastError, OpenCall, RunningOperation, Seq,
+    StoreDurability, WarmHost,
 };
 
 use crate::enums::{standing_from, standing_to};
@@ -34,6 +35,8 @@ impl TryFrom<DescribeReport> for wire::DescribeResponse {
             running: optional("running", report.running, TryInto::try_into)?,
             open_call: optional("open_call", report.open_call, TryInto::try_into)?,
             last_error: optional("last_error", report.last_error, TryInto::try_into)?,
+            durability: report.durability.map(Into::into),
+            warm_host: report.warm_host.map(Into::into),
             next_commands: report.next_commands,
         })
     }
@@ -55,6 +58,8 @@ impl TryFrom<wire::DescribeResponse> for DescribeReport {
             running: optional("running", response.running, TryInto::try_into)?,
             open_call: optional("open_call", response.open_call, TryInto::try_into)?,
             last_error: optional("last_error", response.last_error, TryInto::try_into)?,
+            durability: response.durability.map(Into::into),
+            warm_host: response.warm_host.map(Into::into),
             next_commands: response.next_commands,
         })
     }
@@ -83,6 +88,30 @@ impl TryFrom<part::Holder> for FenceHolder {
             is_here: holder.is_here,
             is_alive: holder.is_alive,
         })
+    }
+}
+
+impl From<StoreDurability> for part::Durability {
+    fn from(durability: StoreDurability) -> Self {
+        Self { class: durability.class, summary: durability.summary }
+    }
+}
+
+impl From<part::Durability> for StoreDurability {
+    fn from(durability: part::Durability) -> Self {
+        Self { class: durability.class, summary: durability.summary }
+    }
+}
+
+impl From<WarmHost> for part::WarmHost {
+    fn from(warm: WarmHost) -> Self {
+        Self { name: warm.name, address: warm.address, is_here: warm.is_here }
+    }
+}
+
+impl From<part::WarmHost> for WarmHost {
+    fn from(warm: part::WarmHost) -> Self {
+        Self { name: warm.name, address: warm.address, is_here: warm.is_here }
     }
 }
 

@@ -39,6 +39,10 @@ impl Context {
                 let setup = Setup { global, runs_turns: model.is_some(), authorizer: None };
                 setup.check()?;
                 let host = setup.host(open_log(journal(global, open)?).await?)?;
+                if setup.runs_turns {
+                    // Other hosts of the store leave its turns alone then.
+                    host.service().announce().await?;
+                }
                 // Harnesses that operators registered are served here, too.
                 if setup.runs_turns || open == Open::OrCreate {
                     host.open_registry().await?;

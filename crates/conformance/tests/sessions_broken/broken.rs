@@ -7,7 +7,7 @@ use mainspring_api::{
     ExecStream, ExecUpdate, ExportRequest, FindRequest, FollowRequest, FollowUpdate, ForkRequest,
     ImportRequest, ListPage, ListRequest, LogRecord, Operations, Outcome, ReplayRequest,
     ResolveRequest, ResumeRequest, Seq, Session, SessionUid, Sessions, SessionsError, Standing,
-    VerifyProgress, VerifyRequest, async_trait,
+    VerifyProgress, VerifyRequest, WarmHost, async_trait,
 };
 use mainspring_sessions::Service;
 
@@ -200,6 +200,10 @@ impl Sessions for Broken {
             page.sessions.reverse();
         }
         Ok(page)
+    }
+
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        self.sound.warm_host(session)
     }
 
     async fn describe(&self, caller: &Caller, session: &SessionUid) -> Answer<DescribeReport> {

@@ -157,6 +157,7 @@ pub trait Warmth: fmt::Debug + Send + Sync {
     ///
     /// # Guarantees
     /// - It asks nobody: it is cheap enough for every answer.
+    /// - It tells nothing of whether there is such a session.
     /// - Once all hosts have heard of each other they name the same one; a host
     ///   that is alone names itself.
     fn warm_host(&self, session: &SessionUid) -> Option<WarmHost>;

@@ -24,7 +24,7 @@ impl Parts {
         if RESERVED.contains(&name) || self.harnesses().configured(name).is_some() {
             return taken();
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.routing.changing.lock().await;
         if self.rows()?.is_reserved(name).await? {
             return taken();
         }
@@ -44,7 +44,7 @@ impl Parts {
             );
             return Err(SessionsError::new(Condition::QuotaExceeded, message));
         }
-        let built = self.builder.build(name, &spec);
+        let built = self.routing.builder.build(name, &spec);
         let (row, outcome) = match existing {
             Some((version, Stored::Row(row))) => {
                 if row.retired.is_none() {
@@ -99,7 +99,7 @@ impl Parts {
             let message = format!("harness {name:?} is the host's own: it cannot be retired");
             return Err(SessionsError::new(Condition::FailedPrecondition, message));
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.routing.changing.lock().await;
         let Some((version, stored)) = self.rows()?.get(name).await? else {
             return Err(not_found(name));
         };

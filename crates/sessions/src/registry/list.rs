@@ -25,7 +25,7 @@ impl Parts {
                 page_token::decode_name(token).ok_or_else(|| invalid("page_token is not one"))?
             }
         };
-        let _changing = self.changing.lock().await;
+        let _changing = self.routing.changing.lock().await;
         // One more than the page holds says whether there is a next one.
         let registered = self.registered_after(&after, size + 1, include_retired).await?;
         registered.iter().for_each(|(name, stored)| self.follow(name, stored));

@@ -1,12 +1,14 @@
 //! The registry of harnesses that operators put there while the host runs.
 //!
 //! A registration is one named row of the store (`row.rs`), which is what
-//! counts; the host's routes follow it. Changes are made one at a time, each in
-//! a task of its own: a caller that goes away leaves nothing half done.
+//! counts; the host's routes follow it, also when another host changes it
+//! (`shared.rs`). Changes are made one at a time, each in a task of its own: a
+//! caller that goes away leaves nothing half done.
 
 mod change;
 mod list;
 mod row;
+mod shared;
 mod spec;
 mod store;
 
@@ -24,6 +26,7 @@ use crate::service::{Inner, Service, invalid, placement_failed};
 use row::Stored;
 use store::Rows;
 
+pub(crate) use shared::RoutingSlot;
 pub use spec::SPEC_BYTES_MAX;
 
 /// The bytes that the reason of a retirement may have.
@@ -34,10 +37,6 @@ pub const REGISTRATIONS_MAX: usize = 4_096;
 
 /// Names that nobody registers, whether or not this host serves them.
 const RESERVED: [&str; 2] = ["echo", "chat"];
-
-/// Why a registration that another host made is not served.
-const ELSEWHERE: &str = "it was registered elsewhere since this host started: \
-                         register the same here, or start the host again";
 
 /// Makes the placers of registered harnesses.
 pub trait PlacementBuilder: fmt::Debug + Send + Sync + 'static {
@@ -61,6 +60,13 @@ pub struct Registry {
 #[derive(Debug)]
 struct Parts {
     service: Arc<Inner>,
+    routing: Arc<Routing>,
+}
+
+/// What the routes of registered harnesses are made with. The service keeps it:
+/// it looks a name up that it does not know.
+#[derive(Debug)]
+pub(crate) struct Routing {
     builder: Arc<dyn PlacementBuilder>,
     /// Held while a registration changes, over the look at its row, the row's
     /// change and the route's.
@@ -117,8 +123,9 @@ impl Registry {
 
 impl Parts {
     fn of(service: &Service, builder: Arc<dyn PlacementBuilder>) -> Self {
-        let service = Arc::clone(&service.inner);
-        Self { service, builder, changing: tokio::sync::Mutex::default() }
+        let routing = Arc::new(Routing { builder, changing: tokio::sync::Mutex::default() });
+        service.inner.routing.set(&routing);
+        Self { service: Arc::clone(&service.inner), routing }
     }
 
     /// What is registered, unless a harness of the host's own is.
@@ -211,7 +218,7 @@ impl Parts {
     }
 
     async fn find(&self, name: &str) -> Result<HarnessRegistration, SessionsError> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.routing.changing.lock().await;
         let stored = self.rows()?.get(name).await?.map(|(_, stored)| stored);
         if let Some(stored) = &stored {
             self.follow(name, stored);
@@ -236,7 +243,7 @@ impl Parts {
             None => match self.harnesses().registered(name) {
                 Some(known) if known.retired == retired => return,
                 Some(known) => Registered { retired, ..known },
-                None => Registered { placer: Err(ELSEWHERE.to_owned()), retired },
+                None => self.load(name, stored),
             },
         };
         self.harnesses().register(name, registered);
@@ -267,7 +274,7 @@ impl Parts {
         } else {
             stored.spec()
         };
-        let placer = spec.and_then(|spec| self.builder.build(name, &spec));
+        let placer = spec.and_then(|spec| self.routing.builder.build(name, &spec));
         Registered { placer, retired }
     }
 
@@ -291,7 +298,7 @@ impl Parts {
         shown.unservable_reason = match self.harnesses().registered(name) {
             Some(Registered { placer: Ok(_), .. }) => String::new(),
             Some(Registered { placer: Err(reason), .. }) => reason,
-            None => ELSEWHERE.to_owned(),
+            None => "it is not served here".to_owned(),
         };
         match stored.spec() {
             Ok(spec) => shown.spec = Some(spec),

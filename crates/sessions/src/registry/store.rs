@@ -2,7 +2,7 @@
 
 use mainspring_api::{AppendId, Bytes, Condition, Entropy, SessionsError};
 use mainspring_controller::settle;
-use mainspring_eventlog::{EventLog, LogError, NamedRows, RowKey};
+use mainspring_eventlog::{EventLog, LogError, NamedRow, NamedRows, RowKey};
 
 use super::row::{Row, Stored};
 use crate::service::log_failed;
@@ -60,6 +60,15 @@ impl<'a> Rows<'a> {
     ) -> Result<Vec<(String, Stored)>, SessionsError> {
         let rows = self.rows.named_of(HARNESS, after, limit).await.map_err(log_failed)?;
         Ok(rows.into_iter().map(|(name, row)| (name, Stored::read(&row.value))).collect())
+    }
+
+    /// Up to `limit` rows of registrations as they are stored, with their versions.
+    pub(super) async fn versions(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, NamedRow)>, SessionsError> {
+        self.rows.named_of(HARNESS, after, limit).await.map_err(log_failed)
     }
 
     /// Every registration.

@@ -1,16 +1,17 @@
 //! Describing a session: each standing has its words, and its advice works.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_api::{
     Condition, DescribeReport, ExecState, ExecutionId, ForkRequest, OsEntropy, Resolution,
-    ResolveRequest, Seq, SessionUid, Sessions as _, Standing, async_trait,
+    ResolveRequest, Seq, SessionUid, Sessions as _, Standing,
 };
-use mainspring_eventlog::{Holder, Level, Liveness, LogError, mint_any};
+use mainspring_eventlog::{Holder, Level, WarmHost, mint_any};
 use mainspring_sessions::Service;
-use mainspring_testkit::{HookedLog, LogCall, LogHook, sample};
+use mainspring_testkit::sample;
 
+use crate::alive::Shared;
 use crate::support::{Drive, Shown, World, caller, shown, turn};
 
 async fn described(service: &Service, session: &SessionUid) -> DescribeReport {
@@ -392,41 +393,12 @@ async fn an_unknown_session_is_not_found() {
     assert_eq!(error.condition(), Condition::SessionNotFound);
 }
 
-/// Says of these holders that they are alive.
-#[derive(Debug, Default)]
-struct Alive(Mutex<Vec<String>>);
-
-#[async_trait]
-impl Liveness for Alive {
-    async fn announce(&self, _: &Holder) -> Result<(), LogError> {
-        Ok(())
-    }
-
-    async fn is_alive(&self, holder: &str) -> Result<bool, LogError> {
-        Ok(self.0.lock().unwrap().iter().any(|alive| alive == holder))
-    }
-}
-
-impl LogHook for Alive {
-    async fn around<T: Send>(
-        &self,
-        _: LogCall,
-        run: impl Future<Output = Result<T, LogError>> + Send,
-    ) -> Result<T, LogError> {
-        run.await
-    }
-
-    fn liveness(&self) -> Option<&dyn Liveness> {
-        Some(self)
-    }
-}
-
 /// The turn of another host runs as long as that is alive.
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_a_live_host_runs_elsewhere() {
-    let sound = World::new();
-    let log = Arc::new(HookedLog::with_hook(Arc::clone(&sound.log), Alive::default()));
-    let world = World { log: Arc::clone(&log) as _, ..sound };
+    let shared = Shared::new();
+    shared.world.tools.repeatable.store(false, Ordering::Relaxed);
+    let world = &shared.world;
     let (here, there) = (world.service(), world.service_of("there"));
     let session = there.created().await;
     let (inner, uid) = (there.clone(), session.clone());
@@ -439,7 +411,7 @@ async fn a_turn_of_a_live_host_runs_elsewhere() {
     let report = described(&here, &session).await;
     assert_eq!(report.standing, Standing::UnknownEffect, "its host is dead");
     assert!(!report.holder.unwrap().is_alive);
-    log.hook().0.lock().unwrap().push("hthere".to_owned());
+    shared.alive.set("hthere", true);
     let report = described(&here, &session).await;
     assert_eq!(
         text(&report),
@@ -457,4 +429,28 @@ async fn a_turn_of_a_live_host_runs_elsewhere() {
     assert_eq!(described(&here, &parked).await.standing, Standing::Parked);
     let row = world.log.get(&parked, Level::Strict).await.unwrap();
     assert!(row.view.last_suspend.is_some());
+}
+
+/// The store says what it promises, and which host has the session at hand.
+#[tokio::test(start_paused = true)]
+async fn a_store_of_many_hosts_names_the_warm_one() {
+    let alone = World::new();
+    let session = alone.service().created().await;
+    let report = described(&alone.service(), &session).await;
+    let durability = report.durability.unwrap();
+    assert_eq!((&*durability.class, &*durability.summary), ("volatile", "volatile"));
+    assert_eq!(report.warm_host, None);
+
+    let shared = Shared::new();
+    let (a, b) = (shared.host("a").await, shared.host("b").await);
+    let session = a.created().await;
+    assert_eq!(described(&a, &session).await.warm_host, None, "nobody is known to be");
+    let holder = Holder { id: "a".to_owned(), name: "test/a".to_owned() };
+    shared.alive.warm(WarmHost { holder, address: "http://a:1".to_owned() });
+    for (host, is_here) in [(&a, true), (&b, false)] {
+        let warm = described(host, &session).await.warm_host.unwrap();
+        assert_eq!((&*warm.name, &*warm.address), ("test/a", "http://a:1"));
+        assert_eq!(warm.is_here, is_here);
+        assert_eq!(host.warm_host(&session), Some(warm));
+    }
 }

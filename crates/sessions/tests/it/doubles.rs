@@ -138,6 +138,16 @@ impl Compute {
         self.calls.lock().unwrap().push(what);
     }
 
+    fn once_up(&self) -> Result<Incarnation, RuntimeError> {
+        let left = self
+            .not_up
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => Err(RuntimeError::CheckpointPending),
+            Err(_) => Ok(incarnation()),
+        }
+    }
+
     /// What it was asked since the last time.
     pub(crate) fn calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.calls.lock().unwrap())
@@ -160,13 +170,7 @@ impl Runtime for Compute {
         _history: Arc<dyn SessionHistory>,
     ) -> Result<Incarnation, RuntimeError> {
         self.note("create");
-        let left = self
-            .not_up
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        match left {
-            Ok(_) => Err(RuntimeError::CheckpointPending),
-            Err(_) => Ok(incarnation()),
-        }
+        self.once_up()
     }
 
     async fn snapshot(
@@ -193,7 +197,7 @@ impl Runtime for Compute {
         _history: Arc<dyn SessionHistory>,
     ) -> Result<Incarnation, RuntimeError> {
         self.note("restore");
-        Ok(incarnation())
+        self.once_up()
     }
 
     async fn fork(

@@ -1,6 +1,7 @@
 //! The service over a log in memory.
 
 mod access;
+mod alive;
 mod approvals;
 mod cancel;
 mod deciding;
@@ -10,6 +11,7 @@ mod disconnect;
 mod doubles;
 mod finding;
 mod follow;
+mod hosts;
 mod importing;
 mod overlap;
 mod recovery;

@@ -1,78 +1,24 @@
 //! Turns that their host left open, and turns that another host drives.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use mainspring_api::{
     AppendId, CancelReason, CancelRequest, Condition, CreateRequest, EventBody, ExecRequest,
     ExecState, ExecStream, ExecUpdate, ExecutionId, Operations as _, OsEntropy, Resolution,
-    ResolveRequest, ResumeRequest, SessionUid, Sessions as _, VerifyRequest, async_trait,
+    ResolveRequest, ResumeRequest, SessionUid, Sessions as _, VerifyRequest,
 };
-use mainspring_eventlog::{Holder, Liveness, LogError, mint_any};
+use mainspring_eventlog::{Holder, mint_any};
 use mainspring_sessions::{ExecStateProjection, Service};
-use mainspring_testkit::{HookedLog, LogCall, LogHook};
 use tokio::time::Instant;
 
+use crate::alive::Shared;
 use crate::support::{Drive as _, World, caller, shown, turn};
 
-/// Who gives signs of life.
-#[derive(Debug, Default)]
-struct Alive(Mutex<HashSet<String>>);
-
-impl Alive {
-    fn set(&self, holder: &str, alive: bool) {
-        let mut holders = self.0.lock().unwrap();
-        if alive {
-            holders.insert(holder.to_owned())
-        } else {
-            holders.remove(holder)
-        };
-    }
-}
-
-#[async_trait]
-impl Liveness for Alive {
-    async fn announce(&self, holder: &Holder) -> Result<(), LogError> {
-        self.set(&holder.id, true);
-        Ok(())
-    }
-
-    async fn is_alive(&self, holder: &str) -> Result<bool, LogError> {
-        Ok(self.0.lock().unwrap().contains(holder))
-    }
-}
-
-#[derive(Debug, Default)]
-struct PassOn(Arc<Alive>);
-
-impl LogHook for PassOn {
-    async fn around<T: Send>(
-        &self,
-        _call: LogCall,
-        run: impl Future<Output = Result<T, LogError>> + Send,
-    ) -> Result<T, LogError> {
-        run.await
-    }
-
-    fn liveness(&self) -> Option<&dyn Liveness> {
-        Some(&*self.0)
-    }
-}
-
-/// A store that more than one host writes, and who of them is alive.
-fn shared() -> (World, Arc<Alive>) {
-    let plain = World::new();
-    plain.tools.repeatable.store(true, Ordering::Relaxed);
-    let alive = Arc::new(Alive::default());
-    let log = HookedLog::with_hook(Arc::clone(&plain.log), PassOn(Arc::clone(&alive)));
-    (World { log: Arc::new(log), ..plain }, alive)
-}
-
 /// Begins a turn and reads its stream until it calls a tool.
-async fn inside(service: &Service, request: ExecRequest) -> ExecStream {
+pub(crate) async fn inside(service: &Service, request: ExecRequest) -> ExecStream {
     let mut stream = service.exec(&caller(), request).await.unwrap();
     while let Some(update) = stream.next().await {
         if let ExecUpdate::Record(record) = update.unwrap()
@@ -93,7 +39,7 @@ fn resolve(session: &SessionUid, execution_id: &ExecutionId) -> ResolveRequest {
     }
 }
 
-async fn is_whole(service: &Service, session: &SessionUid) -> bool {
+pub(crate) async fn is_whole(service: &Service, session: &SessionUid) -> bool {
     let request = VerifyRequest { session: session.clone(), expect_head: None };
     let steps = service.verify(&caller(), request).await.unwrap();
     steps.all(|step| std::future::ready(step.is_ok())).await
@@ -103,7 +49,8 @@ async fn is_whole(service: &Service, session: &SessionUid) -> bool {
 /// to it. When the host is dead its turn is taken over, and its writer loses.
 #[tokio::test(start_paused = true)]
 async fn b3_a_turn_of_another_live_host_is_busy() {
-    let (world, alive) = shared();
+    let shared = Shared::new();
+    let (world, alive) = (&shared.world, &shared.alive);
     let (a, b) = (world.service_by("scripted", "a"), world.service_by("scripted", "b"));
     alive.set("a", true);
     let session = a.created().await;
@@ -175,7 +122,8 @@ async fn b3_the_older_of_two_resumes_loses() {
 /// A live host may be cancelled, and holds nothing that waits or has failed.
 #[tokio::test(start_paused = true)]
 async fn a_live_host_keeps_nobody_from_what_it_does_not_drive() {
-    let (world, alive) = shared();
+    let shared = Shared::new();
+    let (world, alive) = (&shared.world, &shared.alive);
     let (a, b) = (world.service_by("scripted", "a"), world.service_by("scripted", "b"));
     alive.set("a", true);
     let (parked, approval) = a.parked("").await;
@@ -301,12 +249,15 @@ async fn a_turn_whose_compute_is_not_up_yet_is_tried_again() {
     let world = World::new();
     world.tools.repeatable.store(true, Ordering::Relaxed);
     let sessions = left_open(&world, &["default"], 2).await;
+    assert!(world.tools.go.set(()));
     world.compute.not_up.store(5, Ordering::Relaxed);
     let done = world.service_by("scripted", "second").resume_interrupted().await.unwrap();
     assert_eq!((done.resumed, done.refused, done.left), (2, 0, 0));
     for session in &sessions {
         assert!(world.journal(session).await.contains("END"));
     }
+    let world = World::new();
+    world.tools.repeatable.store(true, Ordering::Relaxed);
     let open = left_open(&world, &["default"], 1).await;
     world.compute.not_up.store(usize::MAX, Ordering::Relaxed);
     let next = world.service_by("scripted", "third");

@@ -64,7 +64,7 @@ impl generated::Administration for Rpc {
         &self,
         request: Request<wire::AdoptRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::ADOPT, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;

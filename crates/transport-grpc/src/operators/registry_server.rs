@@ -65,7 +65,7 @@ impl generated::HarnessRegistry for Rpc {
         &self,
         request: Request<v1::RegisterHarnessRequest>,
     ) -> Result<Response<v1::RegisterHarnessResponse>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::REGISTER_HARNESS, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -80,7 +80,7 @@ impl generated::HarnessRegistry for Rpc {
         &self,
         request: Request<v1::GetHarnessRequest>,
     ) -> Result<Response<v1::HarnessRegistration>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::GET_HARNESS, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -94,7 +94,7 @@ impl generated::HarnessRegistry for Rpc {
         &self,
         request: Request<v1::ListHarnessesRequest>,
     ) -> Result<Response<v1::ListHarnessesResponse>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::LIST_HARNESSES, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -112,7 +112,7 @@ impl generated::HarnessRegistry for Rpc {
         &self,
         request: Request<v1::RetireHarnessRequest>,
     ) -> Result<Response<v1::HarnessRegistration>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::RETIRE_HARNESS, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;

@@ -142,7 +142,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::DescribeRequest>,
     ) -> Result<Response<wire::DescribeResponse>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::DESCRIBE, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -159,7 +159,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
-        let Call { metadata, caller, mut log, body } =
+        let Call { metadata, caller, mut log, body, .. } =
             take(request, method::FOLLOW, RpcKind::Stream, |body| &body.session);
         log.counts = Counts { deltas_sent: Some(0), ..Counts::of_records() };
         let work = async {
@@ -180,7 +180,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::ResumeRequest>,
     ) -> Result<Response<Self::ResumeStream>, Status> {
-        let Call { metadata, caller, mut log, body } =
+        let Call { metadata, caller, mut log, body, .. } =
             take(request, method::RESUME_STREAM, RpcKind::Stream, |body| &body.session);
         log.counts = Counts { deltas_sent: Some(0), ..Counts::of_records() };
         let work = async {
@@ -203,7 +203,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::FindRequest>,
     ) -> Result<Response<wire::FindResponse>, Status> {
-        let Call { metadata, caller, mut log, body } =
+        let Call { metadata, caller, mut log, body, .. } =
             take(request, method::FIND, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -222,7 +222,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::ResolveRequest>,
     ) -> Result<Response<wire::ResolveResponse>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::RESOLVE, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -239,7 +239,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::VerifyRequest>,
     ) -> Result<Response<Self::VerifyStream>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::VERIFY, RpcKind::Stream, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -256,7 +256,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::ExportRequest>,
     ) -> Result<Response<Self::ExportStream>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::EXPORT, RpcKind::Stream, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -272,7 +272,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<Streaming<wire::ImportRequest>>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::IMPORT, RpcKind::Stream, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;

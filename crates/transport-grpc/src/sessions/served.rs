@@ -24,6 +24,8 @@ pub(crate) struct Call<T> {
     pub(crate) metadata: MetadataMap,
     pub(crate) caller: Caller,
     pub(crate) log: CallLog,
+    /// The session that it names, as it came; empty when it names none.
+    pub(crate) session: String,
     pub(crate) body: T,
 }
 
@@ -35,8 +37,9 @@ pub(crate) fn take<T>(
     session: impl FnOnce(&T) -> &str,
 ) -> Call<T> {
     let (metadata, extensions, body): (_, Extensions, _) = request.into_parts();
-    let (caller, log) = Admitted::of(&extensions).begin(method, kind, session(&body));
-    Call { metadata, caller, log, body }
+    let session = session(&body).to_owned();
+    let (caller, log) = Admitted::of(&extensions).begin(method, kind, &session);
+    Call { metadata, caller, log, session, body }
 }
 
 pub(crate) fn bad_request(error: WireError) -> SessionsError {

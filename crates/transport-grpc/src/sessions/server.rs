@@ -3,19 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use mainspring_api::{
     ApproveRequest, Authenticator, CancelRequest, CreateRequest, ExecRequest, ForkRequest,
-    ReplayRequest, ResumeRequest, Sessions, SessionsError, method,
+    ReplayRequest, ResumeRequest, SessionUid, Sessions, SessionsError, method,
 };
 use mainspring_wire::v1::sessions_server as generated;
 use mainspring_wire::{approved_to_wire, session_uid, v1};
 use tonic::{Request, Response, Status};
 
 use crate::call::{Counts, RpcKind, count};
-use crate::front::{Front, GrpcService, Trailers};
+use crate::front::{Front, GrpcService, add_trailer};
 use crate::metadata::{
     self, APPROVAL_DIGEST, APPROVAL_TTL, EXECUTION_ID, FAULT, IDEMPOTENCY_KEY, ON_DISCONNECT,
+    WARM_HOST,
 };
 use crate::options::LinkOptions;
 use crate::sessions::served::{
@@ -70,12 +70,27 @@ struct Rpc(SessionsServer);
 
 /// An answer whose session's fault, for which the contract has no field, is a trailer.
 fn with_fault(mut response: Response<v1::Session>, fault: Option<&str>) -> Response<v1::Session> {
-    let value = fault.and_then(|fault| HeaderValue::from_str(&metadata::fault_value(fault)).ok());
-    if let Some(value) = value {
-        let trailers = HeaderMap::from_iter([(HeaderName::from_static(FAULT), value)]);
-        response.extensions_mut().insert(Trailers(trailers));
+    if let Some(fault) = fault {
+        add_trailer(&mut response, FAULT, fault);
     }
     response
+}
+
+impl Rpc {
+    /// An answer about a session, with the host that has it at hand as a trailer.
+    fn warmed<T>(
+        &self,
+        session: &str,
+        answer: Result<Response<T>, Status>,
+    ) -> Result<Response<T>, Status> {
+        let mut response = answer?;
+        let uid = SessionUid::new(session).ok();
+        if let Some(warm) = uid.and_then(|uid| self.0.sessions.warm_host(&uid)) {
+            let at = if warm.address.is_empty() { warm.name } else { warm.address };
+            add_trailer(&mut response, WARM_HOST, &at);
+        }
+        Ok(response)
+    }
 }
 
 #[tonic::async_trait]
@@ -84,7 +99,7 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::CreateSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, .. } =
             take(request, method::CREATE_SESSION, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[IDEMPOTENCY_KEY])?;
@@ -99,7 +114,7 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::GET_SESSION, RpcKind::Unary, |body| &body.uid);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -108,18 +123,19 @@ impl generated::Sessions for Rpc {
             let fault = session.fault.clone();
             Ok((to_session(session)?, fault))
         };
-        let (session, fault) = match work.await {
-            Ok((session, fault)) => (Ok(session), fault),
+        let (found, fault) = match work.await {
+            Ok((found, fault)) => (Ok(found), fault),
             Err(error) => (Err(error), None),
         };
-        Ok(with_fault(answer(log, session)?, fault.as_deref()))
+        let answer = with_fault(answer(log, found)?, fault.as_deref());
+        self.warmed(&session, Ok(answer))
     }
 
     async fn list_sessions(
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let Call { metadata, caller, mut log, body } =
+        let Call { metadata, caller, mut log, body, .. } =
             take(request, method::LIST_SESSIONS, RpcKind::Unary, |_| "");
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -138,14 +154,14 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::DeleteSessionRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::DELETE_SESSION, RpcKind::Unary, |body| &body.uid);
         let work = async {
             metadata::only(&metadata, &[])?;
             let uid = session_uid("uid", &body.uid).map_err(bad_request)?;
             to_session(self.0.sessions.delete(&caller, &uid).await?)
         };
-        answer(log, work.await)
+        self.warmed(&session, answer(log, work.await))
     }
 
     type ExecStream = WireStream<v1::ExecUpdate>;
@@ -154,7 +170,7 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::ExecRequest>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        let Call { metadata, caller, mut log, body } =
+        let Call { metadata, caller, mut log, body, session } =
             take(request, method::EXEC, RpcKind::Stream, |body| &body.session);
         log.counts = Counts {
             input_count: count(body.inputs.len()),
@@ -181,7 +197,7 @@ impl generated::Sessions for Rpc {
         let answer = answer_stream(log, updates, move |update, counts| {
             to_update(update, sending.notes, counts)
         })?;
-        Ok(beating(answer, sending.heartbeat))
+        self.warmed(&session, Ok(beating(answer, sending.heartbeat)))
     }
 
     type ReplayStream = WireStream<v1::LogRecord>;
@@ -190,7 +206,7 @@ impl generated::Sessions for Rpc {
         &self,
         request: Request<v1::ReplayRequest>,
     ) -> Result<Response<Self::ReplayStream>, Status> {
-        let Call { metadata, caller, mut log, body } =
+        let Call { metadata, caller, mut log, body, session } =
             take(request, method::REPLAY, RpcKind::Stream, |body| &body.session);
         log.counts = Counts::of_records();
         let work = async {
@@ -207,14 +223,14 @@ impl generated::Sessions for Rpc {
             counts.add_record();
             mainspring_wire::record_to_wire(record, sending.notes).map_err(unsendable)
         })?;
-        Ok(beating(answer, sending.heartbeat))
+        self.warmed(&session, Ok(beating(answer, sending.heartbeat)))
     }
 
     async fn approve(
         &self,
         request: Request<v1::ApproveRequest>,
     ) -> Result<Response<v1::ApproveResponse>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::APPROVE, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[APPROVAL_DIGEST])?;
@@ -224,42 +240,42 @@ impl generated::Sessions for Rpc {
             let approved = self.0.sessions.approve(&caller, request).await?;
             approved_to_wire(approved, notes).map_err(unsendable)
         };
-        answer(log, work.await)
+        self.warmed(&session, answer(log, work.await))
     }
 
     async fn cancel(
         &self,
         request: Request<v1::CancelRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::CANCEL, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
             let request = CancelRequest::try_from(body).map_err(bad_request)?;
             to_session(self.0.sessions.cancel(&caller, request).await?)
         };
-        answer(log, work.await)
+        self.warmed(&session, answer(log, work.await))
     }
 
     async fn suspend(
         &self,
         request: Request<v1::SuspendRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::SUSPEND, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
             let uid = session_uid("session", &body.session).map_err(bad_request)?;
             to_session(self.0.sessions.suspend(&caller, &uid).await?)
         };
-        answer(log, work.await)
+        self.warmed(&session, answer(log, work.await))
     }
 
     async fn resume(
         &self,
         request: Request<v1::ResumeRequest>,
     ) -> Result<Response<v1::Session>, Status> {
-        let Call { metadata, caller, log, body } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::RESUME, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[APPROVAL_TTL])?;
@@ -268,14 +284,14 @@ impl generated::Sessions for Rpc {
             let updates = self.0.sessions.resume(&caller, request).await?;
             to_session(last_session(updates).await?)
         };
-        answer(log, work.await)
+        self.warmed(&session, answer(log, work.await))
     }
 
     async fn fork(
         &self,
         request: Request<v1::ForkRequest>,
     ) -> Result<Response<v1::ForkResponse>, Status> {
-        let Call { metadata, caller, mut log, body } =
+        let Call { metadata, caller, mut log, body, session } =
             take(request, method::FORK, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -287,6 +303,6 @@ impl generated::Sessions for Rpc {
         let children = work.await;
         log.counts.children_created =
             children.as_ref().map_or(Some(0), |answer| count(answer.children.len()));
-        answer(log, children)
+        self.warmed(&session, answer(log, children))
     }
 }

@@ -10,7 +10,7 @@ use mainspring_api::{
     ExecRequest, ExecState, ExecStream, ExecUpdate, ExecutionId, Fence, FollowRequest,
     FollowUpdate, ForkRequest, Hash, LastError, ListPage, ListRequest, LogRecord, Message, Outcome,
     ReplayRequest, RequestId, ResolveRequest, ResumeRequest, Seq, Session, SessionUid, Sessions,
-    SessionsError, Standing, Timestamp, async_trait,
+    SessionsError, Standing, Timestamp, WarmHost, async_trait,
 };
 use tokio::sync::Notify;
 
@@ -84,6 +84,8 @@ pub(crate) fn report(text: &str) -> DescribeReport {
         running: None,
         open_call: None,
         last_error: Some(LastError { seq: Seq::new(2), code: 13, message: "m".to_owned() }),
+        durability: None,
+        warm_host: None,
         next_commands: vec!["verify".to_owned()],
     }
 }
@@ -158,6 +160,12 @@ impl Sessions for Fake {
             sessions: vec![session("sess-1"), session("sess-2")],
             next_page_token: "next".to_owned(),
         })
+    }
+
+    fn warm_host(&self, session: &SessionUid) -> Option<WarmHost> {
+        let address = session.as_str().strip_prefix("warm-at-")?;
+        let (name, address) = ("näme".to_owned(), address.to_owned());
+        Some(WarmHost { name, address, is_here: false })
     }
 
     async fn describe(

@@ -185,6 +185,28 @@ async fn a_fault_of_the_session_comes_with_it() {
     assert_eq!(sent, "seq 3: 100 %25 %C3%A9%0A");
 }
 
+/// By address, else by name; of a stream it comes with its end.
+#[tokio::test]
+async fn the_warm_host_of_a_session_is_a_trailer() {
+    let (running, _, _) = connected(Over::Tcp).await;
+    let mut client = raw(&running).await;
+    let mut told = async |uid: &str| {
+        let request = v1::GetSessionRequest { uid: uid.to_owned() };
+        let answer = client.get_session(request).await.unwrap();
+        let warm = answer.metadata().get("x-mainspring-warm-host");
+        warm.map(|warm| warm.to_str().unwrap().to_owned())
+    };
+    assert_eq!(told("warm-at-h.example").await, Some("h.example".to_owned()));
+    assert_eq!(told("warm-at-").await, Some("n%C3%A4me".to_owned()));
+    assert_eq!(told("cold").await, None);
+    let request =
+        v1::ReplayRequest { session: "warm-at-h.example".to_owned(), ..Default::default() };
+    let mut records = client.replay(request).await.unwrap().into_inner();
+    while records.message().await.unwrap().is_some() {}
+    let trailers = records.trailers().await.unwrap().unwrap();
+    assert_eq!(trailers.get("x-mainspring-warm-host").unwrap(), "h.example");
+}
+
 #[tokio::test]
 async fn replay_verifies_when_asked_and_sends_notes_when_asked() {
     let (running, fake, remote) = connected(Over::Tcp).await;

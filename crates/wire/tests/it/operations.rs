@@ -7,8 +7,8 @@ use mainspring_api::{
     AdoptRequest, AppendId, Delta, DescribeReport, Event, EventBody, ExecState, ExecUpdate,
     ExecutionId, ExportRequest, Fence, FenceHolder, FindRequest, FollowRequest, FollowUpdate, Hash,
     Head, ImportRequest, LastError, ListPage, LogRecord, Message, OpenCall, Owner, ResumeRequest,
-    RunningOperation, Seq, Session, SessionUid, Standing, Timestamp, VerifyProgress, VerifyReport,
-    VerifyRequest,
+    RunningOperation, Seq, Session, SessionUid, Standing, StoreDurability, Timestamp,
+    VerifyProgress, VerifyReport, VerifyRequest, WarmHost,
 };
 use mainspring_wire::operations_v1 as wire;
 use mainspring_wire::operations_v1::import_request::Target;
@@ -95,6 +95,15 @@ fn report() -> DescribeReport {
             approved: Some(false),
         }),
         last_error: Some(LastError { seq: Seq::new(9), code: 13, message: "m".to_owned() }),
+        durability: Some(StoreDurability {
+            class: "replicated".to_owned(),
+            summary: "replicated (3 replicas, 2 in sync)".to_owned(),
+        }),
+        warm_host: Some(WarmHost {
+            name: "w".to_owned(),
+            address: "http://w:1".to_owned(),
+            is_here: true,
+        }),
         next_commands: vec!["approve".to_owned(), "deny".to_owned()],
     }
 }
@@ -112,6 +121,8 @@ fn a_description_survives_with_and_without_its_parts() {
             running: None,
             open_call: None,
             last_error: None,
+            durability: None,
+            warm_host: None,
             next_commands: Vec::new(),
         });
     }

@@ -60,6 +60,7 @@ impl Serve {
     fn add_to(&self, flags: &mut Flags) -> Result<(), CliError> {
         flags.set("addr", self.addr.as_deref());
         flags.set("registry_addr", self.registry_addr.as_deref());
+        flags.set("advertise", self.advertise.as_deref());
         flags.list("harness", harnesses(&self.harness)?);
         flags.set("replace_builtin", self.replace_builtin.then_some(true));
         flags.set("drain_max", self.drain_max);

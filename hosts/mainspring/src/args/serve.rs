@@ -14,6 +14,9 @@ pub(crate) struct Serve {
     /// elsewhere with TLS, an authenticator and a policy.
     #[arg(long, value_name = "ADDR")]
     pub(crate) registry_addr: Option<String>,
+    /// Where clients reach this host, on a store that many serve; --addr unless given.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) advertise: Option<String>,
     /// Serve a harness: NAME=HOST:PORT, NAME=unix:PATH, or NAME=exec:COMMAND for a child process.
     #[arg(long = "harness", value_name = "NAME=ADDR")]
     pub(crate) harness: Vec<String>,

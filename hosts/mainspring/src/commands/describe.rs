@@ -1,6 +1,8 @@
 //! Why a session does or does not move.
 
-use mainspring::api::{DescribeReport, FenceHolder, LastError, OpenCall, RunningOperation, method};
+use mainspring::api::{
+    DescribeReport, FenceHolder, LastError, OpenCall, RunningOperation, WarmHost, method,
+};
 use mainspring::eventlog::canonical::rfc3339;
 use serde_json::{Value, json};
 
@@ -38,9 +40,12 @@ fn text(report: &DescribeReport, next: &[String]) -> String {
         Some(holder) => holder_line(holder),
         None => "holder none yet".to_owned(),
     });
+    lines.extend(report.warm_host.as_ref().map(warm_line));
     lines.extend(report.running.as_ref().map(running_line));
     lines.extend(report.open_call.as_ref().map(call_line));
     lines.extend(report.last_error.as_ref().map(error_line));
+    let durability = report.durability.as_ref();
+    lines.extend(durability.map(|store| format!("store {}", shown_line(&store.summary))));
     match next {
         [] => lines.push("next: nothing is to be done".to_owned()),
         [first, others @ ..] => {
@@ -59,6 +64,16 @@ fn holder_line(holder: &FenceHolder) -> String {
     };
     let since = holder.since.map_or(String::new(), |since| format!(" since={}", rfc3339(since)));
     format!("holder {}{since} ({place})", shown_line(&holder.name))
+}
+
+/// `warm host NAME at ADDRESS`, and whether it is the one that answers.
+fn warm_line(warm: &WarmHost) -> String {
+    let at = match &*warm.address {
+        "" => String::new(),
+        address => format!(" at {}", shown_line(address)),
+    };
+    let here = if warm.is_here { " (this host)" } else { "" };
+    format!("warm host {}{at}{here}", shown_line(&warm.name))
 }
 
 fn running_line(running: &RunningOperation) -> String {
@@ -132,6 +147,15 @@ fn report_json(report: &DescribeReport, next: &[String]) -> Value {
             "seq": error.seq.get(),
             "code": error.code,
             "message": error.message,
+        })),
+        "durability": report.durability.as_ref().map(|store| json!({
+            "class": store.class,
+            "summary": store.summary,
+        })),
+        "warm_host": report.warm_host.as_ref().map(|warm| json!({
+            "name": warm.name,
+            "address": warm.address,
+            "is_here": warm.is_here,
         })),
         "next_commands": next,
     })

@@ -126,6 +126,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     // A server.
     Setting::text("addr").default("\"127.0.0.1:8080\""),
     Setting::text("registry_addr"),
+    Setting::text("advertise"),
     Setting::new("drain_max", Form::Number).default("30"),
     Setting::new("resume_interrupted", Form::Switch).default("true"),
     Setting::text("tls.certificate"),

@@ -46,6 +46,9 @@ pub(crate) struct Config {
     pub(crate) addr: String,
     /// Where operators are listened to; nowhere unless set.
     pub(crate) registry_addr: Option<String>,
+    /// Where clients reach this host, for the others of its store; where it
+    /// listens unless set.
+    pub(crate) advertise: Option<String>,
     /// Seconds that turns may run on once the host is told to stop.
     pub(crate) drain_max: u32,
     /// Whether a server goes on with turns that were cut when it starts.

@@ -24,6 +24,10 @@ pub(crate) const RPC_DURATION_SECONDS: &str = "mainspring_rpc_duration_seconds";
 /// 1. Label: `version`.
 pub(crate) const BUILD_INFO: &str = "mainspring_build_info";
 
+/// 1. Label: `class`, what the store promises of an answered write.
+#[cfg(feature = "transport-grpc")]
+const STORE_DURABILITY: &str = "mainspring_store_durability";
+
 /// 1 while the host takes new work, else 0.
 #[cfg(feature = "transport-grpc")]
 pub(crate) const READY: &str = "mainspring_ready";
@@ -41,6 +45,13 @@ pub(crate) fn page() -> Option<String> {
     let handle = PAGE.get()?;
     handle.run_upkeep();
     Some(handle.render())
+}
+
+/// Says what the store promises, once it is open.
+#[cfg(feature = "transport-grpc")]
+pub(crate) fn store_durability(class: &'static str) {
+    metrics::describe_gauge!(STORE_DURABILITY, "what the store promises of an answered write");
+    metrics::gauge!(STORE_DURABILITY, "class" => class).set(1.0);
 }
 
 /// Begins to record, and gives the layer that turns the events of calls into numbers.

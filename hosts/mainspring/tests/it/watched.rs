@@ -74,6 +74,7 @@ fn calls_are_counted_by_method_and_code_and_never_by_session() {
     let exec = "mainspring_rpc_duration_seconds_count{method=\"/agentsessions.v1.Sessions/Exec\"}";
     assert!(page.contains(exec), "{page}");
     assert!(page.contains("mainspring_ready 1\n"), "{page}");
+    assert!(page.contains("mainspring_store_durability{class=\"local\"} 1\n"), "{page}");
     assert!(page.contains("mainspring_build_info{version=\""), "{page}");
     assert!(!page.contains(&session) && !page.contains("sess-"), "{page}");
     for line in page.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {

@@ -3,6 +3,7 @@
 mod allowed;
 mod down;
 mod list;
+mod others;
 mod register;
 mod routes;
 mod start;

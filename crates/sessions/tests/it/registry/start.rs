@@ -1,8 +1,6 @@
 //! What a host finds in its store when it starts.
 
-use mainspring_api::{
-    Condition, HarnessSpec, HarnessState, RegisterOutcome, Sessions as _, Timestamp,
-};
+use mainspring_api::{Condition, HarnessSpec, RegisterOutcome, Sessions as _, Timestamp};
 use mainspring_eventlog::spec_digest;
 
 use super::{Host, assert_is, put_row, remote};
@@ -110,25 +108,6 @@ async fn names_of_a_hosts_own_stay_reserved() {
         assert_is(host.register(name, remote("h:1")).await, Condition::AlreadyExists);
     }
     assert_is(host.create("first").await, Condition::UnknownHarness);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_another_host_registered_is_shown_and_served_once_it_is_registered_here() {
-    let here = Host::new().await;
-    let there = Host::on(&here.world, &["scripted"], None).await.unwrap();
-    let made = there.registered("agent").await;
-    let found = here.get("agent").await.unwrap();
-    assert_eq!(found.uid, made.uid);
-    assert!(found.unservable_reason.contains("elsewhere"), "{}", found.unservable_reason);
-    assert_eq!(here.names(false).await, ["agent", "scripted"]);
-    assert_is(here.create("agent").await, Condition::HarnessUnservable);
-    let (same, outcome) = here.register("agent", remote("h:1")).await.unwrap();
-    assert_eq!((same, outcome), (made, RegisterOutcome::Unchanged));
-    here.create("agent").await.unwrap();
-    // A retirement there is noticed, too.
-    there.retire("agent").await.unwrap();
-    assert_eq!(here.get("agent").await.unwrap().state, HarnessState::Retired);
-    assert_is(here.create("agent").await, Condition::HarnessRetired);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use mainspring::api::{
     ComputeState, DeletionState, ExecState, ExecutionId, Seq, Session, SessionUid, Standing,
-    Timestamp,
+    StoreDurability, Timestamp,
 };
 
 use super::*;
@@ -47,6 +47,8 @@ fn idle() -> DescribeReport {
         running: None,
         open_call: None,
         last_error: None,
+        durability: None,
+        warm_host: None,
         next_commands: Vec::new(),
     }
 }
@@ -79,6 +81,15 @@ fn parked() -> DescribeReport {
             approved: Some(false),
         }),
         last_error: Some(LastError { seq: Seq::new(2), code: 13, message: "a\nb".to_owned() }),
+        durability: Some(StoreDurability {
+            class: "replicated".to_owned(),
+            summary: "replicated (3 replicas, 2 in sync)".to_owned(),
+        }),
+        warm_host: Some(WarmHost {
+            name: "pid/8".to_owned(),
+            address: "http://b:1".to_owned(),
+            is_here: false,
+        }),
         next_commands: vec!["mainspring deny".to_owned()],
     }
 }
@@ -99,10 +110,12 @@ fn everything_that_keeps_a_session_is_on_the_screen_and_drives_no_terminal() {
                     standing PARKED: its turn waits for a decision [2J\n\
                     turn 0123456789abcdef\n\
                     holder pid/7 since=1970-01-01T00:00:00Z (another host, no sign of life)\n\
+                    warm host pid/8 at http://b:1\n\
                     running exec since=1970-01-01T00:01:00Z execution=0123456789abcdef\n\
                     call tool=refund tool_call=call-1 execution=0123456789abcdef seq=3 \
                     request_seq=4 digest=sha256:00 expires=1970-01-01T01:00:00Z decision=denied\n\
                     last error seq=2 code=13: a b\n\
+                    store replicated (3 replicas, 2 in sync)\n\
                     next: mainspring approve --server s\n  \
                     or: mainspring deny --server s";
     let next = ["approve", "deny"].map(|verb| format!("mainspring {verb} --server s"));
@@ -120,8 +133,21 @@ fn the_json_has_every_field() {
     assert_eq!(json["open_call"]["request_seq"], 4);
     assert_eq!(json["open_call"]["approved"], false);
     assert_eq!(json["last_error"]["code"], 13);
+    assert_eq!(json["durability"]["class"], "replicated");
+    assert_eq!(json["warm_host"]["address"], "http://b:1");
+    assert_eq!(json["warm_host"]["is_here"], false);
     assert_eq!(json["next_commands"][0], "mainspring deny --server s");
     let json = report_json(&idle(), &[]);
-    let absent = ["execution_id", "holder", "running", "open_call", "last_error"];
+    let absent =
+        ["execution_id", "holder", "running", "open_call", "last_error", "durability", "warm_host"];
     assert!(absent.iter().all(|member| json[*member].is_null()), "{json}");
+}
+
+#[test]
+fn a_warm_host_is_this_one_or_another_with_or_without_an_address() {
+    let line = |address: &str, is_here| {
+        warm_line(&WarmHost { name: "a/1".to_owned(), address: address.to_owned(), is_here })
+    };
+    assert_eq!(line("", false), "warm host a/1");
+    assert_eq!(line("http://a:1", true), "warm host a/1 at http://a:1 (this host)");
 }

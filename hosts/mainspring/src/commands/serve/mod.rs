@@ -11,6 +11,8 @@ use mainspring::eventlog::OpenProgress;
 use mainspring::transport_grpc::{ServeError, ServerTls};
 
 #[cfg(feature = "transport-grpc")]
+mod hosts;
+#[cfg(feature = "transport-grpc")]
 mod operators;
 #[cfg(feature = "transport-grpc")]
 mod rules;
@@ -97,6 +99,9 @@ pub(crate) async fn serve(
     service.check_reclaim()?;
     // Registrations are loaded also when no operator can call.
     let registry = Arc::new(host.open_registry().await?);
+    // Before any turn: a host that others do not know of would lose its turns to them.
+    hosts::join(&service, config.advertise.as_deref(), &address).await?;
+    registry.follow_others();
     let mut operators = operators.map(|listener| {
         Operators::start(registry, Arc::new(service.clone()), listener, operators_options)
     });
@@ -116,7 +121,7 @@ pub(crate) async fn serve(
         || serde_json::json!({"serving": address, "operators": at}),
     );
     if config.resume_interrupted {
-        go_on(service.clone());
+        hosts::go_on(service.clone());
     }
     let broken = tokio::select! {
         () = serving.ended() => None,
@@ -183,26 +188,6 @@ pub(crate) async fn serve(
 #[cfg(feature = "transport-grpc")]
 fn for_address(tls: Option<&ServerTls>, address: &str) -> Option<ServerTls> {
     tls.filter(|_| !rules::is_unix(address)).cloned()
-}
-
-/// Goes on with the turns that earlier hosts left open, in the background.
-#[cfg(feature = "transport-grpc")]
-fn go_on(service: mainspring::sessions::Service) {
-    tokio::spawn(async move {
-        match service.resume_interrupted().await {
-            Ok(recovered) if recovered == Default::default() => {}
-            Ok(recovered) => tracing::info!(
-                resumed = recovered.resumed,
-                refused = recovered.refused,
-                left = recovered.left,
-                "open turns of earlier hosts were gone on with"
-            ),
-            Err(error) => tracing::warn!(
-                code = mainspring::api::Classify::code(&error),
-                "open turns of earlier hosts cannot be searched for"
-            ),
-        }
-    });
 }
 
 #[cfg(feature = "transport-grpc")]

@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use mainspring::eventlog::HOST_ADDRESS_BYTES_MAX;
+
 use crate::config::{Config, PolicyKind};
 use crate::error::CliError;
 
@@ -91,7 +93,29 @@ pub(super) fn check(config: &Config) -> Result<(), CliError> {
     if let Some(address) = &config.metrics.addr {
         metrics(address)?;
     }
+    if let Some(address) = &config.advertise {
+        advertised(address)?;
+    }
     Ok(())
+}
+
+/// Refuses to send clients where nobody is.
+fn advertised(address: &str) -> Result<(), CliError> {
+    Reach::of(address)?;
+    if is_unspecified(address) || address.len() > HOST_ADDRESS_BYTES_MAX {
+        return Err(CliError::usage(format!(
+            "advertise {address}: it must be an address that clients can connect to, of at most \
+             {HOST_ADDRESS_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether an address stands for all of a machine, as only who listens can use it.
+pub(super) fn is_unspecified(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.is_empty() || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
 }
 
 /// Whether an address is a socket in the file system.
@@ -281,6 +305,21 @@ mod tests {
             let config: Config = toml::from_str(&format!("{addresses}{tls}")).unwrap();
             says(tls_is_used(&config), expected);
         }
+    }
+
+    #[test]
+    fn what_is_advertised_can_be_connected_to() {
+        for (address, expected) in [
+            ("h.example:7777", ""),
+            ("[2001:db8::1]:7777", ""),
+            ("unix:a", ""),
+            ("0.0.0.0:7777", "can connect to"),
+            ("[::]:7777", "can connect to"),
+            ("nowhere", "neither"),
+        ] {
+            says(advertised(address), expected);
+        }
+        says(advertised(&format!("{}:1", "h".repeat(HOST_ADDRESS_BYTES_MAX))), "can connect to");
     }
 
     #[test]
