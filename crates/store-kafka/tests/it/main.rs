@@ -2,4 +2,6 @@
 
 mod conformance_one;
 mod conformance_three;
+mod secure;
 mod support;
+mod topics;
