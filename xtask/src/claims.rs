@@ -250,7 +250,8 @@ impl Listed {
 fn listed(workspace: &Workspace) -> Result<Vec<Listed>> {
     let mut build = Command::new(cargo());
     build.current_dir(&workspace.root);
-    build.args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
+    build.args(["test", "--workspace", "--features", crate::plan::FEATURES]);
+    build.args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let mut tests = Vec::new();
     for binary in binaries(&capture(&mut build)?)? {
         let package =

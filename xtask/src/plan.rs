@@ -18,6 +18,8 @@ const SCRIPT_MAX: Duration = Duration::from_secs(10 * 60);
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) tasks: Vec<Task>,
+    /// What undoes the tasks. All of it is run, however they ended.
+    pub(crate) undo: Vec<Task>,
 }
 
 /// A part of a step.
@@ -39,7 +41,30 @@ struct Facts<'a> {
     deny: bool,
     /// Scripts that exist, relative to the root.
     scripts: Vec<PathBuf>,
+    brokers: Brokers,
 }
+
+/// What the tests of the Kafka store can run on.
+enum Brokers {
+    /// No broker can be started here, for this reason.
+    None(String),
+    /// The clusters that they know, and whether each one is there already.
+    Clusters(Vec<(&'static Cluster, bool)>),
+}
+
+/// A cluster that tests look for.
+struct Cluster {
+    name: &'static str,
+    options: &'static str,
+    /// Programs without which there is no such cluster.
+    needs: &'static [&'static str],
+}
+
+const CLUSTERS: &[Cluster] = &[
+    Cluster { name: "one", options: "", needs: &["java", "mvn"] },
+    Cluster { name: "three", options: " --brokers 3", needs: &["java", "mvn"] },
+    Cluster { name: "secure", options: " --tls", needs: &["java", "mvn", "openssl"] },
+];
 
 /// Every check.
 pub(crate) fn ci(workspace: &Workspace) -> Result<Vec<Step>> {
@@ -50,6 +75,9 @@ pub(crate) fn ci(workspace: &Workspace) -> Result<Vec<Step>> {
 pub(crate) fn test(workspace: &Workspace) -> Result<Vec<Step>> {
     Ok(Facts::find(workspace)?.test())
 }
+
+/// What is tested beside each package's default features.
+pub(crate) const FEATURES: &str = "mainspring-host/kafka";
 
 /// The scripts that run against the release binary, in order; `*` at both ends of a name means "contains".
 const SCRIPTS: &[(&str, &str)] = &[
@@ -73,13 +101,14 @@ impl<'a> Facts<'a> {
             nextest: has_subcommand("nextest"),
             deny: has_subcommand("deny"),
             scripts,
+            brokers: Brokers::find(&workspace.target),
         })
     }
 
     fn ci(&self) -> Vec<Step> {
         let mut steps = vec![
             step("format", [self.cargo("fmt --all --check")]),
-            step("clippy", [self.cargo("clippy --workspace --all-targets -- -D warnings")]),
+            step("clippy", [self.tested("clippy", "--all-targets -- -D warnings")]),
             step("layers", [Task::Check(layers::run)]),
             step("tidy", [Task::Check(tidy::run)]),
             step("dependencies", [self.deny()]),
@@ -94,16 +123,37 @@ impl<'a> Facts<'a> {
     }
 
     fn test(&self) -> Vec<Step> {
-        let tests = if self.nextest {
-            self.cargo("nextest run --workspace --config-file xtask/nextest.toml")
+        let mut steps = Vec::new();
+        let mut tests = step("tests", []);
+        match &self.brokers {
+            Brokers::None(why) => steps.push(step("brokers", [Task::Absent(why.clone())])),
+            Brokers::Clusters(clusters) => {
+                for (Cluster { name, options, .. }, is_there) in clusters {
+                    tests.tasks.push(self.cargo(&format!("xtask kafka up --name {name}{options}")));
+                    // One that somebody else started stays.
+                    if !is_there {
+                        let down = format!("xtask kafka down --purge --name {name}");
+                        tests.undo.push(self.cargo(&down));
+                    }
+                }
+            }
+        }
+        tests.tasks.push(if self.nextest {
+            self.tested("nextest run", "--config-file xtask/nextest.toml")
         } else {
-            self.cargo("test --workspace --lib --bins --tests --no-fail-fast")
-        };
-        vec![
-            step("tests", [tests]),
+            self.tested("test", &format!("--lib --bins --tests --no-fail-fast {RUNNER}"))
+        });
+        steps.extend([
+            tests,
             step("claims", [Task::Check(claims::run)]),
-            step("doctests", [self.cargo("test --doc --workspace")]),
-        ]
+            step("doctests", [self.tested("test", "--doc")]),
+        ]);
+        steps
+    }
+
+    /// A cargo command on all packages, with the features that are tested.
+    fn tested(&self, command: &str, arguments: &str) -> Task {
+        self.cargo(&format!("{command} --workspace --features {FEATURES} {arguments}"))
     }
 
     /// A cargo command; `arguments` are parted by blanks.
@@ -199,13 +249,39 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// Gives each package's tests as many threads as they can use.
+const RUNNER: &str = r#"--config target."cfg(unix)".runner="xtask/test-runner""#;
+
+impl Brokers {
+    fn find(target: &Path) -> Self {
+        let lacks =
+            |cluster: &Cluster| cluster.needs.iter().copied().find(|program| !has_program(program));
+        let able = CLUSTERS.iter().filter(|cluster| lacks(cluster).is_none());
+        let is_there = |cluster: &Cluster| {
+            target.join("kafka").join(cluster.name).join("cluster.json").exists()
+        };
+        let able: Vec<_> = able.map(|cluster| (cluster, is_there(cluster))).collect();
+        match CLUSTERS.first().and_then(lacks) {
+            Some(program) if able.is_empty() => Self::None(format!(
+                "{program} is missing, so there is no Kafka here and its tests skip themselves"
+            )),
+            _ => Self::Clusters(able),
+        }
+    }
+}
+
+fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
 fn needed_by_a_bench(package: &Package, feature: &str) -> bool {
     let mut benches = package.targets.iter().filter(|target| target.is("bench"));
     benches.any(|bench| bench.required_features.iter().any(|needed| needed == feature))
 }
 
 fn step(name: &'static str, tasks: impl IntoIterator<Item = Task>) -> Step {
-    Step { name, tasks: tasks.into_iter().collect() }
+    Step { name, tasks: tasks.into_iter().collect(), undo: Vec::new() }
 }
 
 fn interpreted(interpreter: &str, path: &Path) -> Command {

@@ -70,16 +70,35 @@ fn closing_line(passed: usize, failed: usize, skipped: usize) -> String {
 }
 
 fn run(step: Step, workspace: &Workspace) -> Result<Verdict> {
-    let mut verdict = Verdict::Passed;
+    let mut verdict = Ok(Verdict::Passed);
     for task in step.tasks {
-        match task {
-            Task::Command(command, limit) => command_within(command, limit)?,
-            Task::Check(check) => check(workspace)?,
-            Task::Missing(what) => bail!("{what}"),
-            Task::Absent(what) => verdict = Verdict::Skipped(what),
+        match perform(task, workspace) {
+            Ok(Verdict::Passed) => {}
+            Ok(skipped) => verdict = Ok(skipped),
+            Err(error) => {
+                verdict = Err(error);
+                break;
+            }
         }
     }
-    Ok(verdict)
+    for task in step.undo {
+        if let Err(error) = perform(task, workspace) {
+            // What failed first counts; this is told at least.
+            println!("{error:#}");
+            verdict = verdict.and(Err(error));
+        }
+    }
+    verdict
+}
+
+fn perform(task: Task, workspace: &Workspace) -> Result<Verdict> {
+    match task {
+        Task::Command(command, limit) => command_within(command, limit)?,
+        Task::Check(check) => check(workspace)?,
+        Task::Missing(what) => bail!("{what}"),
+        Task::Absent(what) => return Ok(Verdict::Skipped(what)),
+    }
+    Ok(Verdict::Passed)
 }
 
 fn command_within(mut command: Command, limit: Duration) -> Result<()> {
@@ -141,6 +160,24 @@ mod tests {
     fn the_closing_line_has_the_form_that_is_read() {
         assert_eq!("12 passed, 0 failed", closing_line(12, 0, 0));
         assert_eq!("3 passed, 1 failed, 2 skipped", closing_line(3, 1, 2));
+    }
+
+    #[test]
+    fn what_a_step_did_is_undone_however_it_ended() {
+        let folder = std::env::temp_dir().join(format!("xtask-undo-{}", std::process::id()));
+        let at = folder.display();
+        let task = |script: String| Task::Command(sh(&script), Duration::from_secs(60));
+        let none = Workspace { packages: Vec::new(), root: "/w".into(), target: "/t".into() };
+        for end in ["true", "false"] {
+            let step = Step {
+                name: "x",
+                tasks: vec![task(format!("mkdir {at}")), task(end.to_owned())],
+                undo: vec![task("false".to_owned()), task(format!("rmdir {at}"))],
+            };
+            let error = run(step, &none).map(drop).unwrap_err();
+            assert!(error.to_string().contains("false"), "{error}");
+            assert!(!folder.exists());
+        }
     }
 
     #[test]

@@ -28,11 +28,15 @@
 //! ```
 
 mod host;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod opening;
 mod placers;
 mod stores;
 
 pub use host::{Host, HostBuilder, HostError};
+#[cfg(feature = "kafka")]
+pub use kafka::{KafkaFactory, KafkaWatch};
 pub use opening::Opening;
 #[cfg(feature = "store-fjall")]
 pub use stores::FjallFactory;
@@ -59,6 +63,8 @@ pub use mainspring_runtime_remote as runtime_remote;
 pub use mainspring_sessions as sessions;
 #[cfg(feature = "store-fjall")]
 pub use mainspring_store_fjall as store_fjall;
+#[cfg(feature = "kafka")]
+pub use mainspring_store_kafka as store_kafka;
 #[cfg(feature = "store-redb")]
 pub use mainspring_store_redb as store_redb;
 #[cfg(feature = "tools-exec")]

@@ -178,12 +178,20 @@ impl Stores {
         let factory = self.factories.get(scheme).ok_or_else(|| LogError::NotAStore {
             path: address.to_owned(),
             why: format!(
-                "scheme {scheme:?} is not built in; present are: {}",
+                "scheme {scheme:?} is not built in{}; present are: {}",
+                feature_of(scheme),
                 self.factories.keys().copied().collect::<Vec<_>>().join(", ")
             ),
         })?;
         Ok((&**factory, rest))
     }
+}
+
+/// The feature that a build needs for a scheme, in words.
+fn feature_of(scheme: &str) -> String {
+    let features = [("redb", "store-redb"), ("fjall", "store-fjall"), ("kafka", "kafka")];
+    let feature = features.into_iter().find(|(of, _)| *of == scheme);
+    feature.map_or_else(String::new, |(_, feature)| format!(": it needs the feature {feature}"))
 }
 
 /// `memory:`, which keeps nothing.
@@ -298,7 +306,10 @@ mod tests {
         let stores = Stores::default().with(MemoryFactory);
         assert!(stores.open("memory:", KvOptions::default()).is_ok());
         let error = stores.open("kafka:broker", KvOptions::default()).unwrap_err();
-        assert!(error.to_string().ends_with("present are: memory"), "{error}");
+        assert!(
+            error.to_string().ends_with("it needs the feature kafka; present are: memory"),
+            "{error}"
+        );
         // Without a scheme it is a path of the default store.
         let error = stores.open("./a.redb", KvOptions::default()).unwrap_err();
         assert!(error.to_string().contains("\"redb\""), "{error}");

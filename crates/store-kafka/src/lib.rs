@@ -3,6 +3,7 @@
 //! The log decides. Every host folds each partition in offset order and comes to
 //! the same verdict about every entry; the first valid writer wins.
 
+mod access;
 mod checkpoint;
 mod config;
 mod ends;
@@ -27,9 +28,10 @@ mod topic;
 mod view;
 mod watch;
 
+pub use access::{Access, Resource, access};
 pub use config::KafkaConfig;
 pub use error::Halt;
 pub use frame::{Genesis, RULES_LEVEL};
 pub use progress::CatchUp;
 pub use store::KafkaStore;
-pub use topic::{Finding, NewTopics, PARTITIONS_MAX, TopicReport, check, init, void_digest};
+pub use topic::{Begun, Finding, NewTopics, PARTITIONS_MAX, TopicReport, check, init, void_digest};

@@ -3,18 +3,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use mainspring_api::{AppendId, Bytes, Entropy as _, OsEntropy, StoreId, SystemClock};
 use mainspring_eventlog::{Durability, LogError};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::client::{ClientContext, DefaultClientContext};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::RDKafkaErrorCode as Code;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
 use crate::config::{KafkaConfig, MESSAGE_BYTES_MAX};
-use crate::error::{Halt, unsent};
+use crate::error::{Halt, is_refused, unsent};
 use crate::frame::{Draft, Frame, Genesis, RULES_LEVEL, Statement};
 use crate::log;
 
@@ -37,6 +39,17 @@ impl Default for NewTopics {
     fn default() -> Self {
         Self { partitions: 4, replicas: 3, in_sync_min: 2 }
     }
+}
+
+/// What [`init`] found and made.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    /// What the log starts with.
+    pub genesis: Genesis,
+    /// The topics that were not there before.
+    pub topics: Vec<String>,
+    /// How many partitions were empty before.
+    pub partitions: u32,
 }
 
 /// The most partitions of a log.
@@ -67,6 +80,8 @@ impl fmt::Display for Finding {
 /// What a check of a store's topics found.
 #[derive(Debug, Clone)]
 pub struct TopicReport {
+    /// The topic of the log.
+    pub topic: String,
     /// Everything that was looked at.
     pub findings: Vec<Finding>,
     /// How durable what is acknowledged is.
@@ -76,9 +91,28 @@ pub struct TopicReport {
 }
 
 impl TopicReport {
-    /// What does not hold.
+    /// The settings that do not hold. Partitions that were added are no setting:
+    /// [`TopicReport::halt`] names them.
     pub fn faults(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| !finding.holds)
+        self.findings.iter().filter(|finding| !finding.holds && !self.is_growth(finding))
+    }
+
+    /// Why no host serves this log, if none does.
+    #[must_use]
+    pub fn halt(&self) -> Option<Halt> {
+        let Some(genesis) = &self.genesis else {
+            let why = format!("{} has no genesis; `mainspring kafka init` writes it", self.topic);
+            return Some(Halt::NotALog(why));
+        };
+        let grown = self.findings.iter().find(|it| !it.holds && self.is_growth(it));
+        if let Some(found) = grown.and_then(|finding| finding.found.parse().ok()) {
+            return Some(Halt::PartitionsChanged { found, genesis: genesis.partitions });
+        }
+        self.faults().next().map(|fault| Halt::TopicLossy(fault.to_string()))
+    }
+
+    fn is_growth(&self, finding: &Finding) -> bool {
+        finding.topic == self.topic && finding.setting == PARTITIONS
     }
 }
 
@@ -99,7 +133,7 @@ fn options() -> AdminOptions {
 /// # Errors
 /// `Invalid` for numbers that cannot be; `Halted` when a topic is there that
 /// cannot be this store's; `Unavailable`.
-pub async fn init(config: &KafkaConfig, new: NewTopics) -> Result<Genesis, LogError> {
+pub async fn init(config: &KafkaConfig, new: NewTopics) -> Result<Begun, LogError> {
     check_numbers(new, config.allow_lossy)?;
     let admin = admin(config)?;
     let (replicas, in_sync) = (i32::from(new.replicas), new.in_sync_min.to_string());
@@ -129,12 +163,13 @@ pub async fn init(config: &KafkaConfig, new: NewTopics) -> Result<Genesis, LogEr
         .create_topics(&topics, &options())
         .await
         .map_err(|error| unsent("the topics cannot be created", error))?;
+    let mut made = Vec::new();
     for result in created {
         match result {
-            Ok(_) | Err((_, Code::TopicAlreadyExists)) => {}
+            Ok(topic) => made.push(topic),
+            Err((_, Code::TopicAlreadyExists)) => {}
             Err((topic, Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed)) => {
-                let why = format!("this principal may not create topic {topic}");
-                return Err(Halt::AccessRefused(why).into());
+                return Err(may_not("CREATE", &topic));
             }
             Err((topic, code)) => {
                 return Err(LogError::unavailable(format!(
@@ -144,7 +179,24 @@ pub async fn init(config: &KafkaConfig, new: NewTopics) -> Result<Genesis, LogEr
         }
     }
     let config = config.clone();
-    blocking::unblock(move || begin(&config, new.partitions)).await
+    let (genesis, partitions) = blocking::unblock(move || begin(&config, new.partitions)).await?;
+    Ok(Begun { genesis, topics: made, partitions })
+}
+
+fn may_not(operation: &str, topic: &str) -> LogError {
+    Halt::AccessRefused(format!("this principal may not {operation} topic {topic}")).into()
+}
+
+/// Names what a client that the broker refuses has tried.
+fn naming(operation: &str, topic: &str, error: LogError) -> LogError {
+    let refused = match &error {
+        LogError::Halted { code, .. } => *code == "access_refused",
+        LogError::Unavailable { source: Some(source), .. } => {
+            source.downcast_ref::<KafkaError>().is_some_and(is_refused)
+        }
+        _ => false,
+    };
+    if refused { may_not(operation, topic) } else { error }
 }
 
 fn check_numbers(new: NewTopics, allow_lossy: bool) -> Result<(), LogError> {
@@ -161,8 +213,8 @@ fn check_numbers(new: NewTopics, allow_lossy: bool) -> Result<(), LogError> {
     }
 }
 
-/// Writes the genesis into every partition that is empty.
-fn begin(config: &KafkaConfig, partitions: u32) -> Result<Genesis, LogError> {
+/// Writes the genesis into every partition that is empty. Returns how many were.
+fn begin(config: &KafkaConfig, partitions: u32) -> Result<(Genesis, u32), LogError> {
     let client: BaseConsumer = config
         .reader()
         .create()
@@ -172,12 +224,12 @@ fn begin(config: &KafkaConfig, partitions: u32) -> Result<Genesis, LogError> {
     let store_id = StoreId::random(&OsEntropy);
     let fresh = Genesis { store_id, cluster_id, partitions, partition: 0, level: RULES_LEVEL };
     // Whoever's genesis stands first in partition 0 has begun the log.
-    let first = begin_partition(&client, config, &fresh)?;
+    let (first, mut begun) = begin_partition(&client, config, &fresh)?;
     for partition in 1..partitions {
         let genesis = Genesis { partition, ..first.clone() };
-        begin_partition(&client, config, &genesis)?;
+        begun += begin_partition(&client, config, &genesis)?.1;
     }
-    log::genesis(&client, &config.topic)
+    Ok((log::genesis(&client, &config.topic)?, begun))
 }
 
 /// A topic that was just created is known to all brokers a little later.
@@ -201,27 +253,46 @@ fn await_partitions(
     }
 }
 
+/// The genesis of a partition, and how many partitions were begun for it.
 fn begin_partition(
     client: &BaseConsumer,
     config: &KafkaConfig,
     genesis: &Genesis,
-) -> Result<Genesis, LogError> {
-    let partition = genesis.partition;
-    if let Some(there) = log::partition_genesis(client, &config.topic, partition)? {
-        return Ok(there);
+) -> Result<(Genesis, u32), LogError> {
+    let (topic, partition) = (&config.topic, genesis.partition);
+    let there = || {
+        log::partition_genesis(client, topic, partition)
+            .map_err(|error| naming("READ", topic, error))
+    };
+    if let Some(there) = there()? {
+        return Ok((there, 0));
     }
     let statement = Statement::Genesis(genesis.clone());
     post(config, partition, &statement)?;
     let none = || LogError::unavailable("the genesis is not in the log yet; try again");
-    log::partition_genesis(client, &config.topic, partition)?.ok_or_else(none)
+    Ok((there()?.ok_or_else(none)?, 1))
+}
+
+/// Keeps what became of the one message of a producer.
+#[derive(Default)]
+struct Delivery(OnceLock<Result<(), KafkaError>>);
+
+impl ClientContext for Delivery {}
+
+impl ProducerContext for Delivery {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, report: &DeliveryResult<'_>, (): ()) {
+        let _ = self.0.set(report.as_ref().map(drop).map_err(|(error, _)| error.clone()));
+    }
 }
 
 /// Writes one entry that is no operation, and waits for the broker's word.
 fn post(config: &KafkaConfig, partition: u32, statement: &Statement) -> Result<(), LogError> {
     use mainspring_api::Clock as _;
-    let producer: BaseProducer = config
+    let producer: BaseProducer<Delivery> = config
         .plain_producer()
-        .create()
+        .create_with_context(Delivery::default())
         .map_err(|error| unsent("the client cannot be made of its settings", error))?;
     let mut writer = [0; 16];
     OsEntropy.fill(&mut writer);
@@ -231,13 +302,19 @@ fn post(config: &KafkaConfig, partition: u32, statement: &Statement) -> Result<(
     let record: BaseRecord<'_, (), [u8]> =
         BaseRecord::to(&config.topic).partition(partition.cast_signed()).payload(&frame);
     producer.send(record).map_err(|(error, _)| unsent("the client takes no message", error))?;
-    producer.flush(ASK_MAX).map_err(|error| crate::error::unknown(&error.to_string()))
+    producer.flush(ASK_MAX).map_err(|error| crate::error::unknown(&error.to_string()))?;
+    match producer.context().0.get() {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) if is_refused(error) => Err(may_not("WRITE", &config.topic)),
+        Some(Err(error)) => Err(crate::error::unknown(&error.to_string())),
+        None => Err(crate::error::unknown("the broker did not say whether it took the message")),
+    }
 }
 
 /// An operator's word that the digest in a message is wrong.
 ///
 /// # Errors
-/// `Unavailable`.
+/// `Halted` when this principal may not write; `Unavailable`.
 pub async fn void_digest(
     config: &KafkaConfig,
     partition: u32,
@@ -284,7 +361,7 @@ pub async fn check(config: &KafkaConfig) -> Result<TopicReport, LogError> {
         if let Some(genesis) = &genesis {
             let (found, wanted) = (partitions.to_string(), genesis.partitions.to_string());
             let holds = found == wanted;
-            findings.push(finding(("partitions", found, wanted, holds)));
+            findings.push(finding((PARTITIONS, found, wanted, holds)));
         }
         let found = get("max.message.bytes");
         let holds = found.parse::<usize>().is_ok_and(|bytes| bytes >= MESSAGE_BYTES_MAX);
@@ -301,8 +378,11 @@ pub async fn check(config: &KafkaConfig) -> Result<TopicReport, LogError> {
             findings.push(finding(("replication", found, DURABLE.to_owned(), holds)));
         }
     }
-    Ok(TopicReport { findings, durability, genesis })
+    Ok(TopicReport { topic: config.topic.clone(), findings, durability, genesis })
 }
+
+/// The finding of how many partitions there are.
+const PARTITIONS: &str = "partitions";
 
 const DURABLE: &str = "replicas above min.insync.replicas of at least 2, or 1 replica with \
                        flush.messages 1, or be allowed to lose what it acknowledged";
@@ -368,12 +448,15 @@ fn shapes(config: &KafkaConfig) -> Result<(Shapes, Option<Genesis>), LogError> {
     if shapes[0].is_none() {
         return Err(Halt::TopicMissing(config.topic.clone()).into());
     }
-    let genesis = log::partition_genesis(&client, &config.topic, 0)?;
+    let genesis = log::partition_genesis(&client, &config.topic, 0)
+        .map_err(|error| naming("READ", &config.topic, error))?;
     Ok((shapes, genesis))
 }
 
 fn shape_of(client: &BaseConsumer, topic: &str) -> Result<Option<Shape>, LogError> {
-    Ok(log::partitions(client, topic)?.map(|partitions| Shape {
+    let partitions =
+        log::partitions(client, topic).map_err(|error| naming("DESCRIBE", topic, error))?;
+    Ok(partitions.map(|partitions| Shape {
         partitions: u32::try_from(partitions.len()).unwrap_or(u32::MAX),
         replicas: partitions
             .into_iter()
@@ -391,14 +474,15 @@ async fn settings_of(
         .await
         .map_err(|error| unsent("the topic's settings cannot be asked for", error))?;
     match described.into_iter().next() {
+        // A topic has settings: who is shown none may not look at them.
+        Some(Ok(resource)) if resource.entries.is_empty() => {
+            Err(may_not("DESCRIBE_CONFIGS", topic))
+        }
         Some(Ok(resource)) => {
             let pairs = resource.entries.into_iter().filter_map(|e| Some((e.name, e.value?)));
             Ok(pairs.collect())
         }
-        Some(Err(Code::TopicAuthorizationFailed)) => {
-            let why = format!("this principal may not look at the settings of topic {topic}");
-            Err(Halt::AccessRefused(why).into())
-        }
+        Some(Err(Code::TopicAuthorizationFailed)) => Err(may_not("DESCRIBE_CONFIGS", topic)),
         Some(Err(Code::UnknownTopicOrPartition)) | None => {
             Err(Halt::TopicMissing(topic.to_owned()).into())
         }

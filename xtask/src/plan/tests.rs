@@ -43,8 +43,18 @@ fn tasks(steps: &[Step], name: &str) -> Vec<String> {
 }
 
 fn facts(workspace: &Workspace, tools: bool, scripts: &[&str]) -> Vec<Step> {
+    let brokers = Brokers::None("no java".to_owned());
+    with_brokers(workspace, tools, scripts, brokers)
+}
+
+fn with_brokers(
+    workspace: &Workspace,
+    tools: bool,
+    scripts: &[&str],
+    brokers: Brokers,
+) -> Vec<Step> {
     let scripts = scripts.iter().map(PathBuf::from).collect();
-    Facts { workspace, nextest: tools, deny: tools, scripts }.ci()
+    Facts { workspace, nextest: tools, deny: tools, scripts, brokers }.ci()
 }
 
 #[test]
@@ -54,8 +64,23 @@ fn the_steps_are_in_order() {
     let first =
         ["format", "clippy", "layers", "tidy", "dependencies", "features", "crates alone", "docs"];
     assert_eq!(first, names[..8]);
-    assert_eq!(["tests", "claims", "doctests", "release binary"], names[8..12]);
-    assert_eq!(SCRIPTS.len(), names[12..].len());
+    assert_eq!(["brokers", "tests", "claims", "doctests", "release binary"], names[8..13]);
+    assert_eq!(SCRIPTS.len(), names[13..].len());
+}
+
+#[test]
+fn brokers_are_started_for_the_tests_and_those_of_others_stay() {
+    let workspace = workspace();
+    let brokers = Brokers::Clusters(vec![(&CLUSTERS[0], true), (&CLUSTERS[1], false)]);
+    let steps = with_brokers(&workspace, true, &[], brokers);
+    let started = tasks(&steps, "tests");
+    assert_eq!("cargo xtask kafka up --name one", started[0]);
+    assert_eq!("cargo xtask kafka up --name three --brokers 3", started[1]);
+    assert_eq!(3, started.len());
+    let tests = steps.iter().find(|step| step.name == "tests").unwrap();
+    let undone: Vec<String> = tests.undo.iter().map(shown).collect();
+    assert_eq!(["cargo xtask kafka down --purge --name three"], *undone);
+    assert!(steps.iter().all(|step| step.name != "brokers"));
 }
 
 #[test]
@@ -63,7 +88,7 @@ fn a_missing_tool_is_named_or_replaced() {
     let workspace = workspace();
     let steps = facts(&workspace, false, &[]);
     assert!(tasks(&steps, "dependencies")[0].starts_with("missing: cargo-deny is not installed"));
-    assert!(tasks(&steps, "tests")[0].starts_with("cargo test --workspace"));
+    assert!(tasks(&steps, "tests")[0].starts_with("cargo test --workspace --features"));
     let steps = facts(&workspace, true, &[]);
     assert!(tasks(&steps, "dependencies")[0].starts_with("cargo deny"));
     assert!(tasks(&steps, "tests")[0].starts_with("cargo nextest run --workspace"));

@@ -5,4 +5,6 @@ mod conformance_one;
 mod conformance_three;
 mod faults;
 mod raw;
+mod secure;
 mod support;
+mod topics;
