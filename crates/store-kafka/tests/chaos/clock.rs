@@ -17,7 +17,7 @@ pub(crate) fn since(then: u64) -> Duration {
 }
 
 /// How often a condition is looked at.
-const POLL: Duration = Duration::from_millis(10);
+pub(crate) const POLL: Duration = Duration::from_millis(10);
 
 /// Waits until `ready` gives something.
 ///

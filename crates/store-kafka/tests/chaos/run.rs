@@ -7,10 +7,10 @@ use mainspring_api::{Entropy as _, OsEntropy};
 use mainspring_store_kafka::{NewTopics, init};
 use mainspring_testkit::SeededRng;
 
-use crate::clock::{now, since, within};
+use crate::clock::{POLL, now, since, within};
 use crate::cluster::{Cluster, Shape};
 use crate::hosts::Host;
-use crate::nemesis::{HostFault, Step, round};
+use crate::nemesis::{BrokerFault, HostFault, Step, round};
 use crate::plan::{Plan, config};
 use crate::{check, journals};
 
@@ -20,6 +20,8 @@ const APPENDS: usize = 2_000;
 const STEP_APPENDS: (usize, usize) = (250, 500);
 /// Times in a step that every host is told to go on.
 const GOES: usize = 4;
+/// Appends that an idle host is told to try while a fault begins.
+const MORE: usize = 6;
 /// How long hosts may take to do all they were told once all is well again.
 const RECOVERY_MAX: Duration = Duration::from_secs(120);
 
@@ -137,7 +139,7 @@ impl<'a> Race<'a> {
         // Somewhere in the middle of what they do.
         std::thread::sleep(Duration::from_micros(self.rng.next_u64() % 60_000));
         if let Some(fault) = step.broker {
-            fault.begin(self.cluster, broker);
+            self.begin(fault, broker);
         }
         let pauses = matches!(step.host, Some(HostFault::Pause { .. }));
         match step.host {
@@ -164,6 +166,22 @@ impl<'a> Race<'a> {
         }
         self.go();
         self.recovered();
+    }
+
+    /// Does something to brokers while all hosts write.
+    fn begin(&mut self, fault: BrokerFault, broker: u8) {
+        let cluster = self.cluster;
+        std::thread::scope(|scope| {
+            let command = scope.spawn(move || fault.begin(cluster, broker));
+            while !command.is_finished() {
+                for host in self.hosts.iter_mut().filter(|host| !host.is_paused) {
+                    if host.is_idle() {
+                        host.go(MORE);
+                    }
+                }
+                std::thread::sleep(POLL);
+            }
+        });
     }
 
     /// Another host takes everything over from the one that is paused.
