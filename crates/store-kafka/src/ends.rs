@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -65,20 +65,40 @@ impl Drop for Ends {
     }
 }
 
+/// How long the client may hear nothing before it is made anew.
+const DEAF_MAX: Duration = Duration::from_secs(8);
+/// How long the thread waits for a question before it asks one of its own.
+const IDLE: Duration = Duration::from_secs(1);
+
 fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Question>) {
-    while let Ok(first) = asked.recv() {
+    let partitions = progress.partitions();
+    let mut next = 0;
+    let mut failed = false;
+    loop {
         // All of these were asked before the broker is.
         let mut by_partition: HashMap<u32, Vec<Question>> = HashMap::new();
-        for question in std::iter::once(first).chain(asked.try_iter()) {
-            by_partition.entry(question.partition).or_default().push(question);
+        match asked.recv_timeout(IDLE) {
+            Ok(first) => {
+                for question in std::iter::once(first).chain(asked.try_iter()) {
+                    by_partition.entry(question.partition).or_default().push(question);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+            // So that a fold that reads nothing knows whether there is something.
+            Err(RecvTimeoutError::Timeout) => {
+                by_partition.insert(next, Vec::new());
+                next = (next + 1) % partitions.max(1);
+            }
         }
         for (partition, questions) in by_partition {
-            let client = lanes.producer().client();
-            let end = client.fetch_watermarks(topic, partition.cast_signed(), ASK_MAX);
+            let client = lanes.producer();
+            let end = client.client().fetch_watermarks(topic, partition.cast_signed(), ASK_MAX);
+            failed = end.is_err();
             let end = end
                 .map(|(_, end)| end.cast_unsigned())
                 .map_err(|error| unsent("the log's end cannot be asked for", error));
             if let Ok(end) = end {
+                lanes.heard();
                 progress.heard_end(partition, end);
             }
             for question in questions {
@@ -86,5 +106,6 @@ fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Questio
                 let _ = question.answer.send(end.clone());
             }
         }
+        lanes.renew_if_deaf(DEAF_MAX, failed);
     }
 }

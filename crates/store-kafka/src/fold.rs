@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainspring_api::Bytes;
 use mainspring_eventlog::EngineError;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
+use crate::client::Reader;
 use crate::error::{Halt, is_lost_offset, is_lost_topic};
 use crate::frame::{Frame, Genesis, RULES_LEVEL, Statement};
 use crate::judge::{FoldDigest, Name, Place, State, Verdict, Void, judge};
@@ -50,9 +51,11 @@ pub(crate) struct Restart {
 /// Messages between two digests in the log.
 const DIGEST_EVERY: u64 = 4_096;
 /// Digests that are remembered, to compare with what others state.
-const DIGESTS_MAX: usize = 4_096;
+const DIGESTS_MAX: usize = 1_024;
 /// How long the topic may be unknown before that counts: leaders move.
 const LOST_MAX: Duration = Duration::from_secs(5);
+/// How long nothing may be read though there is something to read.
+const DEAF_MAX: Duration = Duration::from_secs(8);
 /// How long one poll waits.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -71,7 +74,7 @@ struct Partition {
 /// What the fold shares with the rest of its store.
 pub(crate) struct FoldParts {
     pub(crate) topic: String,
-    pub(crate) consumer: BaseConsumer,
+    pub(crate) consumer: Reader,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) messages: Arc<Messages>,
     pub(crate) progress: Arc<Progress>,
@@ -79,6 +82,8 @@ pub(crate) struct FoldParts {
     pub(crate) restarts: Receiver<Restart>,
     /// A fresh cache of a partition's states.
     pub(crate) caches: Box<dyn Fn(u32) -> Cache + Send>,
+    /// A client of the log.
+    pub(crate) open: Box<dyn Fn() -> Result<Reader, KafkaError> + Send>,
     /// Asks for a view that is filled anew.
     pub(crate) rebuild: Box<dyn Fn() + Send>,
     /// Whether the log, further on, voids the digest in a message.
@@ -92,7 +97,9 @@ pub(crate) struct Fold {
     run: u64,
     /// Messages whose digest was another one than this fold's, once.
     suspects: HashSet<(u32, u64)>,
-    lost_since: Option<std::time::Instant>,
+    lost_since: Option<Instant>,
+    /// When the last message was read, or the client made.
+    read_at: Instant,
 }
 
 impl Fold {
@@ -103,6 +110,7 @@ impl Fold {
             run: 0,
             suspects: HashSet::new(),
             lost_since: None,
+            read_at: now(),
         };
         fold.start(&marks)?;
         Ok(fold)
@@ -110,7 +118,6 @@ impl Fold {
 
     fn start(&mut self, marks: &[Mark]) -> Result<(), KafkaError> {
         let count = u32::try_from(marks.len()).expect("partitions are a u32");
-        let mut list = TopicPartitionList::new();
         self.partitions.clear();
         for (partition, mark) in (0..).zip(marks) {
             let place = Place { partition, partitions: count };
@@ -124,10 +131,36 @@ impl Fold {
                 voided: HashSet::new(),
             });
             self.parts.progress.judged(partition, mark.next);
-            let offset = Offset::Offset(mark.next.cast_signed());
-            list.add_partition_offset(&self.parts.topic, partition.cast_signed(), offset)?;
+        }
+        self.assign()
+    }
+
+    /// Has the client read on from where each partition is.
+    fn assign(&self) -> Result<(), KafkaError> {
+        let mut list = TopicPartitionList::new();
+        for at in &self.partitions {
+            let partition = at.place.partition.cast_signed();
+            let offset = Offset::Offset(at.mark.next.cast_signed());
+            list.add_partition_offset(&self.parts.topic, partition, offset)?;
         }
         self.parts.consumer.assign(&list)
+    }
+
+    /// Makes the client anew if it has read nothing for long though there is
+    /// something to read.
+    fn renew_if_deaf(&mut self) {
+        if self.read_at.elapsed() < DEAF_MAX || !self.parts.progress.is_behind() {
+            return;
+        }
+        self.read_at = now();
+        tracing::warn!("the log was not heard for {DEAF_MAX:?}; the reading client is made anew");
+        let renewed = (self.parts.open)().and_then(|fresh| {
+            self.parts.consumer = fresh;
+            self.assign()
+        });
+        if let Err(error) = renewed {
+            tracing::error!(%error, "the reading client cannot be made anew");
+        }
     }
 
     /// Folds until the store is closed or stopped.
@@ -140,7 +173,10 @@ impl Fold {
                 }
             }
             let read = match self.parts.consumer.poll(POLL) {
-                None => continue,
+                None => {
+                    self.renew_if_deaf();
+                    continue;
+                }
                 Some(Ok(message)) => {
                     let payload = message.payload().unwrap_or_default();
                     let bytes = Bytes::copy_from_slice(payload);
@@ -155,9 +191,13 @@ impl Fold {
             let gone_on = match read {
                 Ok((partition, offset, bytes)) => {
                     self.lost_since = None;
+                    self.read_at = now();
                     self.fold(partition, offset, bytes)
                 }
-                Err(error) => self.failed(&error),
+                Err(error) => {
+                    self.renew_if_deaf();
+                    self.failed(&error)
+                }
             };
             if let Err(why) = gone_on {
                 self.parts.progress.halt(why);
@@ -168,7 +208,6 @@ impl Fold {
         self.parts.lanes.close(&why.unwrap_or_else(closed));
     }
 
-    #[expect(clippy::disallowed_methods, reason = "measures how long the topic is away")]
     fn failed(&mut self, error: &KafkaError) -> Result<(), Halt> {
         if is_lost_offset(error) {
             for partition in &self.partitions {
@@ -188,7 +227,7 @@ impl Fold {
             }
         }
         if is_lost_topic(error) {
-            let since = *self.lost_since.get_or_insert_with(std::time::Instant::now);
+            let since = *self.lost_since.get_or_insert_with(now);
             if since.elapsed() >= LOST_MAX {
                 return Err(Halt::TopicMissing(self.parts.topic.clone()));
             }
@@ -305,6 +344,11 @@ impl Fold {
         }
         Ok(())
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures how long the log is away")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// Why a message is not folded.

@@ -16,6 +16,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
+use crate::client::Reader;
 use crate::config::KafkaConfig;
 use crate::error::unsent;
 use crate::frame::Writer;
@@ -74,6 +75,8 @@ pub(crate) struct Hosts {
 const HEAR_MAX: Duration = Duration::from_secs(10);
 /// Hosts that were silent for so long are forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// How long a host may not hear its own signs of life.
+const DEAF_MAX: Duration = Duration::from_secs(10);
 /// How long one poll waits.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -96,10 +99,11 @@ impl Hosts {
             log: config.topic.clone(),
             beat: config.beat,
             shared: Arc::clone(&shared),
-            listener: config.reader().create().map_err(failed)?,
+            listener: config.open_reader().map_err(failed)?,
             producer: config.plain_producer().create().map_err(failed)?,
             config: config.clone(),
             group: None,
+            made: now(),
         };
         let thread = std::thread::Builder::new()
             .name("kafka-hosts".to_owned())
@@ -203,6 +207,11 @@ impl Hosts {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 impl Table {
     /// Whether a holder lives; `None` while that cannot be told. One whose beats
     /// are missing together with this host's own is not taken for dead: it may
@@ -254,10 +263,12 @@ struct Client {
     log: String,
     beat: Duration,
     shared: Arc<Shared>,
-    listener: BaseConsumer,
+    listener: Reader,
     producer: BaseProducer,
     config: KafkaConfig,
     group: Option<BaseConsumer<Assigned>>,
+    /// When the clients were made.
+    made: Instant,
 }
 
 impl Client {
@@ -280,6 +291,7 @@ impl Client {
                     self.tell(&beat);
                 }
             }
+            self.renew_if_deaf(&beat);
             self.producer.poll(Duration::ZERO);
             if let Some(group) = &self.group {
                 // Nothing comes of it but who has which partitions.
@@ -289,6 +301,27 @@ impl Client {
         }
         // Others need not wait for the silence.
         let _ = self.producer.flush(Duration::from_millis(200));
+    }
+
+    /// A host that gives signs of life and does not hear its own for long makes
+    /// its clients anew: one that has lost its brokers may never find them again.
+    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
+    fn renew_if_deaf(&mut self, beat: &Beat) {
+        let heard = self.shared.lock().heard.get(&beat.host).map(|own| own.at);
+        let since = heard.map_or(self.made, |heard| heard.max(self.made));
+        if (beat.holders.is_empty() && beat.address.is_empty()) || since.elapsed() < DEAF_MAX {
+            return;
+        }
+        self.made = Instant::now();
+        if let (Ok(listener), Ok(producer)) =
+            (self.config.open_reader(), self.config.plain_producer().create())
+        {
+            tracing::warn!("no sign of life was heard for {DEAF_MAX:?}; the clients are made anew");
+            self.listener = listener;
+            self.producer = producer;
+            self.group = None;
+            self.shared.lock().listening = None;
+        }
     }
 
     /// Listens from the topic's end on.

@@ -5,18 +5,21 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 use mainspring_api::{AppendId, Clock};
 use mainspring_eventlog::replica::{Op, Reply};
 use mainspring_eventlog::{LogError, replica};
-use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
+use rdkafka::{ClientConfig, ClientContext};
 use tokio::sync::Semaphore;
 
+use crate::client::Quiet;
 use crate::config::{FRAME_BYTES_MAX, KafkaConfig};
 use crate::error::{unknown, unsent};
 use crate::frame::{Draft, ENTRIES_MAX, Statement, Writer};
@@ -95,7 +98,10 @@ pub(crate) struct Lanes {
     topic: String,
     writer: Writer,
     lanes: Vec<Lane>,
-    producer: ThreadedProducer<Reports>,
+    producer: RwLock<Arc<Producer>>,
+    settings: ClientConfig,
+    reports: Reports,
+    heard: Mutex<Instant>,
     clock: Arc<dyn Clock>,
     write_max: Duration,
 }
@@ -110,7 +116,17 @@ impl fmt::Debug for Lanes {
 #[derive(Clone, Default)]
 pub(crate) struct Reports(Arc<OnceLock<Weak<Lanes>>>);
 
-impl ClientContext for Reports {}
+impl ClientContext for Reports {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        Quiet.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        Quiet.error(error, reason);
+    }
+}
+
+type Producer = ThreadedProducer<Reports>;
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = Box<(u32, u64)>;
@@ -137,12 +153,16 @@ impl Lanes {
             units: Semaphore::new(QUEUE_UNITS_MAX),
         };
         let reports = Reports::default();
-        let producer = config.producer().create_with_context(reports.clone())?;
+        let settings = config.producer();
+        let producer: Producer = settings.create_with_context(reports.clone())?;
         let lanes = Arc::new(Self {
             topic: config.topic.clone(),
             writer,
             lanes: (0..partitions).map(lane).collect(),
-            producer,
+            producer: RwLock::new(Arc::new(producer)),
+            settings,
+            reports: reports.clone(),
+            heard: Mutex::new(now()),
             clock,
             write_max: config.write_max,
         });
@@ -155,8 +175,41 @@ impl Lanes {
         &self.writer
     }
 
-    pub(crate) const fn producer(&self) -> &ThreadedProducer<Reports> {
-        &self.producer
+    /// The client that writes now.
+    pub(crate) fn producer(&self) -> Arc<Producer> {
+        Arc::clone(&self.producer.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The brokers have answered.
+    pub(crate) fn heard(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = now();
+    }
+
+    /// Makes the client anew if it has heard nothing for `max` while there was
+    /// something to hear. A client that was told of a topic without brokers
+    /// forgets all of them, and never asks again.
+    ///
+    /// What it had on its way is answered as unknown.
+    pub(crate) fn renew_if_deaf(&self, max: Duration, asked: bool) {
+        let deaf = self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= max;
+        let waits = asked || self.lanes.iter().any(|lane| lane.lock().in_flight.is_some());
+        if !deaf || !waits {
+            return;
+        }
+        self.heard();
+        match self.settings.create_with_context(self.reports.clone()) {
+            Ok(fresh) => {
+                tracing::warn!(
+                    "the brokers were not heard for {max:?}; the writing client is made anew"
+                );
+                let mut producer = self.producer.write().unwrap_or_else(PoisonError::into_inner);
+                let old = std::mem::replace(&mut *producer, Arc::new(fresh));
+                drop(producer);
+                // Tells what was on its way, and waits for that.
+                drop(old);
+            }
+            Err(error) => tracing::error!(%error, "the writing client cannot be made anew"),
+        }
     }
 
     /// Writes an operation and waits until its entry is judged.
@@ -251,7 +304,7 @@ impl Lanes {
                     .payload(&frame);
             // Under the lock: the client only copies it, and nobody else may
             // send for this lane meanwhile.
-            match self.producer.send(record) {
+            match self.producer().send(record) {
                 Ok(()) => {
                     state.in_flight = Some(number);
                     state.flights.insert(number, jobs.into_iter().map(|job| job.sent).collect());
@@ -269,6 +322,7 @@ impl Lanes {
     /// was not settled before. The next one goes out.
     pub(crate) fn read_back(&self, partition: u32, number: u64) -> Option<Vec<Sent>> {
         let sent = self.land(partition, number);
+        self.heard();
         self.pump(partition);
         sent
     }
@@ -306,6 +360,11 @@ impl Lanes {
             }
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures how long a client is deaf")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// As many of the queued jobs as one message takes.

@@ -5,6 +5,7 @@
 
 mod access;
 mod checkpoint;
+mod client;
 mod config;
 mod ends;
 mod engine;

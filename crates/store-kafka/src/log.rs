@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use mainspring_api::Bytes;
 use mainspring_eventlog::LogError;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
+use crate::client::Reader;
 use crate::config::KafkaConfig;
 use crate::error::{Halt, is_lost_topic, unsent};
 use crate::frame::{Frame, Genesis, Statement};
@@ -55,10 +56,7 @@ const MISSING_MAX: Duration = Duration::from_secs(2);
 /// # Errors
 /// `Unavailable` when no broker answers.
 #[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
-pub(crate) fn partitions(
-    client: &BaseConsumer,
-    topic: &str,
-) -> Result<Option<Vec<usize>>, LogError> {
+pub(crate) fn partitions(client: &Reader, topic: &str) -> Result<Option<Vec<usize>>, LogError> {
     let since = Instant::now();
     loop {
         let found = ask("no broker tells of the topic", || look_up(client, topic))?;
@@ -70,7 +68,7 @@ pub(crate) fn partitions(
     }
 }
 
-fn look_up(client: &BaseConsumer, topic: &str) -> Result<Option<Vec<usize>>, KafkaError> {
+fn look_up(client: &Reader, topic: &str) -> Result<Option<Vec<usize>>, KafkaError> {
     let metadata = match client.fetch_metadata(Some(topic), ASK_MAX) {
         Ok(metadata) => metadata,
         Err(error) if is_lost_topic(&error) => return Ok(None),
@@ -86,7 +84,7 @@ fn look_up(client: &BaseConsumer, topic: &str) -> Result<Option<Vec<usize>>, Kaf
 }
 
 /// How many partitions a topic has.
-fn count(client: &BaseConsumer, topic: &str) -> Result<u32, LogError> {
+fn count(client: &Reader, topic: &str) -> Result<u32, LogError> {
     let found = partitions(client, topic)?.ok_or_else(|| Halt::TopicMissing(topic.to_owned()))?;
     Ok(u32::try_from(found.len()).unwrap_or(u32::MAX))
 }
@@ -95,11 +93,7 @@ fn count(client: &BaseConsumer, topic: &str) -> Result<u32, LogError> {
 ///
 /// # Errors
 /// `Unavailable`.
-pub(crate) fn bounds(
-    client: &BaseConsumer,
-    topic: &str,
-    partition: u32,
-) -> Result<(u64, u64), LogError> {
+pub(crate) fn bounds(client: &Reader, topic: &str, partition: u32) -> Result<(u64, u64), LogError> {
     let (first, end) = ask("the log's bounds cannot be asked for", || {
         client.fetch_watermarks(topic, partition.cast_signed(), ASK_MAX)
     })?;
@@ -117,7 +111,7 @@ pub(crate) type VisitMessage<'a> =
 /// `Unavailable` when the next one does not come within a bound.
 #[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
 pub(crate) fn each_message(
-    client: &BaseConsumer,
+    client: &Reader,
     topic: &str,
     partition: u32,
     (from, to): (u64, u64),
@@ -160,7 +154,7 @@ pub(crate) fn each_message(
     }
 }
 
-fn position(client: &BaseConsumer, topic: &str, partition: u32) -> Option<u64> {
+fn position(client: &Reader, topic: &str, partition: u32) -> Option<u64> {
     let positions = client.position().ok()?;
     let at = positions.find_partition(topic, partition.cast_signed())?;
     match at.offset() {
@@ -169,7 +163,7 @@ fn position(client: &BaseConsumer, topic: &str, partition: u32) -> Option<u64> {
     }
 }
 
-fn assign(client: &BaseConsumer, topic: &str, partition: u32, from: u64) -> Result<(), KafkaError> {
+fn assign(client: &Reader, topic: &str, partition: u32, from: u64) -> Result<(), KafkaError> {
     let mut list = TopicPartitionList::new();
     let from = Offset::Offset(from.cast_signed());
     list.add_partition_offset(topic, partition.cast_signed(), from)?;
@@ -178,7 +172,7 @@ fn assign(client: &BaseConsumer, topic: &str, partition: u32, from: u64) -> Resu
 
 /// One message.
 pub(crate) fn message(
-    client: &BaseConsumer,
+    client: &Reader,
     topic: &str,
     partition: u32,
     offset: u64,
@@ -196,7 +190,7 @@ pub(crate) fn message(
 /// # Errors
 /// `Halted` when it starts with something else, or not at 0.
 pub(crate) fn partition_genesis(
-    client: &BaseConsumer,
+    client: &Reader,
     topic: &str,
     partition: u32,
 ) -> Result<Option<Genesis>, LogError> {
@@ -227,7 +221,7 @@ pub(crate) fn partition_genesis(
 ///
 /// # Errors
 /// `Halted`, naming what is missing or other; `Unavailable`.
-pub(crate) fn genesis(client: &BaseConsumer, topic: &str) -> Result<Genesis, LogError> {
+pub(crate) fn genesis(client: &Reader, topic: &str) -> Result<Genesis, LogError> {
     let found = count(client, topic)?;
     let not_begun = || {
         let why = format!("{topic} has no genesis yet; `mainspring kafka init` writes it");
@@ -253,8 +247,8 @@ pub(crate) fn is_voided(
     partition: u32,
     offset: u64,
 ) -> Result<bool, LogError> {
-    let client: BaseConsumer =
-        config.reader().create().map_err(|error| unsent("the log cannot be read", error))?;
+    let client: Reader =
+        config.open_reader().map_err(|error| unsent("the log cannot be read", error))?;
     let (_, end) = bounds(&client, &config.topic, partition)?;
     let mut voided = false;
     each_message(&client, &config.topic, partition, (offset + 1, end), &mut |_, _, bytes| {

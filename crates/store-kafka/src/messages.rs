@@ -10,10 +10,11 @@ use std::time::Duration;
 use mainspring_api::Bytes;
 use mainspring_eventlog::EngineError;
 use mainspring_eventlog::replica::record_value;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
+use crate::client::Reader;
 use crate::config::KafkaConfig;
 use crate::engine::{RecordPlace, Records};
 use crate::frame::{Frame, Statement};
@@ -147,12 +148,12 @@ const AHEAD_BYTES_MAX: usize = 4 << 20;
 
 impl Fetcher {
     fn start(config: &KafkaConfig) -> Result<Self, rdkafka::error::KafkaError> {
-        let consumer: BaseConsumer = config.reader().create()?;
+        let consumer = config.open_reader()?;
         let (requests, queue) = sync_channel(QUEUE_MAX);
-        let topic = config.topic.clone();
+        let config = config.clone();
         let thread = std::thread::Builder::new()
             .name("kafka-fetch".to_owned())
-            .spawn(move || run(&consumer, &topic, &queue))
+            .spawn(move || run(&config, consumer, &queue))
             .map_err(|error| rdkafka::error::KafkaError::ClientCreation(error.to_string()))?;
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
@@ -175,12 +176,18 @@ impl Drop for Fetcher {
     }
 }
 
-fn run(consumer: &BaseConsumer, topic: &str, queue: &Receiver<Request>) {
+fn run(config: &KafkaConfig, mut consumer: Reader, queue: &Receiver<Request>) {
     let mut next: Option<Place> = None;
     while let Ok(Request { partition, offset, answer }) = queue.recv() {
-        let fetched = read_at(consumer, topic, partition, offset, next);
+        let fetched = read_at(&consumer, &config.topic, partition, offset, next);
         next =
             fetched.as_ref().ok().and_then(|read| read.last()).map(|(at, _)| (partition, at + 1));
+        // A client that has lost its brokers may never find them again.
+        if fetched.is_err()
+            && let Ok(fresh) = config.open_reader()
+        {
+            consumer = fresh;
+        }
         // Whoever asked may have given up.
         let _ = answer.send(fetched);
     }
@@ -189,7 +196,7 @@ fn run(consumer: &BaseConsumer, topic: &str, queue: &Receiver<Request>) {
 /// Reads the message at `offset`, and what follows it and is there at once.
 #[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
 fn read_at(
-    consumer: &BaseConsumer,
+    consumer: &Reader,
     topic: &str,
     partition: u32,
     offset: u64,
@@ -236,7 +243,7 @@ fn read_at(
 }
 
 fn assign(
-    consumer: &BaseConsumer,
+    consumer: &Reader,
     topic: &str,
     partition: u32,
     offset: u64,

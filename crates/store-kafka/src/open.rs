@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 
 use mainspring_api::{Clock, Entropy as _, OsEntropy, SystemClock};
 use mainspring_eventlog::replica::{Replica, unavailable};
-use mainspring_eventlog::{Durability, Engine, EngineError, Keep, LogError, Space};
-use rdkafka::consumer::BaseConsumer;
+use mainspring_eventlog::{Durability, Engine, EngineError, Keep, LogError, SCHEMA_VERSION, Space};
 use rdkafka::error::KafkaError;
 
+use crate::client::Reader;
 use crate::config::KafkaConfig;
 use crate::ends::Ends;
 use crate::engine::{PartitionEngine, Records, prefixed};
@@ -71,7 +71,7 @@ fn open(
     view: Arc<dyn Engine>,
     durability: Durability,
 ) -> Result<KafkaStore, LogError> {
-    let client: BaseConsumer = config.reader().create().map_err(client_failed)?;
+    let client: Reader = config.open_reader().map_err(client_failed)?;
     let genesis = log::genesis(&client, &config.topic)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut writer = [0; 16];
@@ -121,18 +121,21 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
     let views: Vec<PartitionEngine> =
         replicas.iter().map(|replica| replica.engine().clone()).collect();
     let refill = to_view.clone();
-    let ahead = config.clone();
+    let (ahead, opened) = (config.clone(), config.clone());
     let (again, from, of) = (config.clone(), replicas.clone(), genesis.clone());
     let fold = Fold::new(
         FoldParts {
             topic: config.topic.clone(),
-            consumer: config.consumer().create().map_err(client_failed)?,
+            consumer: config.open_consumer().map_err(client_failed)?,
+            open: Box::new(move || opened.open_consumer()),
             lanes: Arc::clone(&lanes),
             messages,
             progress: Arc::clone(&progress),
             folded: to_view,
             restarts: restarted,
-            caches: Box::new(move |partition| Cache::new(views[partition as usize].clone())),
+            caches: Box::new(move |partition| {
+                Cache::new(views[partition as usize].clone(), views.len())
+            }),
             rebuild: Box::new(move || {
                 let (config, replicas, genesis) = (again.clone(), from.clone(), of.clone());
                 let task: Task = Box::new(move |_| refill_view(&config, &genesis, &replicas));
@@ -196,6 +199,8 @@ fn prepare(
         return Ok(());
     }
     view.write(&mut |kv| {
+        // By it an engine knows its own files; a store that is no view needs an id besides.
+        kv.put(Space::Meta, b"schema", SCHEMA_VERSION.to_string().as_bytes())?;
         kv.put(Space::Meta, &key(FORM_KEY), VIEW_FORM)?;
         kv.put(Space::Meta, &key(STORE_KEY), genesis.store_id.as_str().as_bytes())?;
         Ok(Keep::Yes)
@@ -206,7 +211,7 @@ fn prepare(
 /// Where the fold of a partition starts: where the view stands, or a checkpoint,
 /// or the log's first message.
 fn start_of(
-    client: &BaseConsumer,
+    client: &Reader,
     config: &KafkaConfig,
     genesis: &Genesis,
     partition: u32,

@@ -49,6 +49,18 @@ impl Progress {
         }
     }
 
+    /// How many partitions there are.
+    pub(crate) fn partitions(&self) -> u32 {
+        u32::try_from(self.partitions.len()).expect("partitions are a u32")
+    }
+
+    /// Whether the log has messages that the fold has not judged.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.partitions
+            .iter()
+            .any(|at| at.judged.load(Ordering::Acquire) < at.end.load(Ordering::Acquire))
+    }
+
     pub(crate) fn judged(&self, partition: u32, next: u64) {
         let positions = &self.partitions[partition as usize];
         positions.judged.store(next, Ordering::Release);

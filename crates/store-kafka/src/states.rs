@@ -8,8 +8,11 @@ use mainspring_eventlog::{Engine as _, EngineError, Space};
 use crate::engine::PartitionEngine;
 use crate::judge::{Name, State, States};
 
-/// States of one generation; two are kept. A state takes about 200 bytes.
+/// States of one generation of all partitions; two are kept. A state takes about
+/// 200 bytes.
 const GENERATION_MAX: usize = 65_536;
+/// States of one generation of a partition, at the least.
+const GENERATION_MIN: usize = 256;
 
 /// The states of one partition.
 #[derive(Debug)]
@@ -17,6 +20,7 @@ pub(crate) struct Cache {
     view: PartitionEngine,
     young: HashMap<Name, Known>,
     old: HashMap<Name, Known>,
+    generation_max: usize,
     /// The message that is judged.
     offset: u64,
     /// What it has changed so far.
@@ -31,9 +35,11 @@ struct Known {
 }
 
 impl Cache {
-    pub(crate) fn new(view: PartitionEngine) -> Self {
+    /// The states of one of `partitions` partitions.
+    pub(crate) fn new(view: PartitionEngine, partitions: usize) -> Self {
         Self {
             view,
+            generation_max: (GENERATION_MAX / partitions.max(1)).max(GENERATION_MIN),
             young: HashMap::new(),
             old: HashMap::new(),
             offset: 0,
@@ -45,7 +51,7 @@ impl Cache {
     /// newer than that must be kept in memory.
     pub(crate) fn begin(&mut self, offset: u64, applied: u64) {
         self.offset = offset;
-        if self.young.len() > GENERATION_MAX {
+        if self.young.len() > self.generation_max {
             let gone = std::mem::take(&mut self.old);
             self.old = std::mem::take(&mut self.young);
             self.young = gone.into_iter().filter(|(_, known)| known.offset >= applied).collect();

@@ -10,11 +10,12 @@ use mainspring_api::{AppendId, Bytes, Entropy as _, OsEntropy, StoreId, SystemCl
 use mainspring_eventlog::{Durability, LogError};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::{ClientContext, DefaultClientContext};
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
+use crate::client::Reader;
 use crate::config::{KafkaConfig, MESSAGE_BYTES_MAX};
 use crate::error::{Halt, is_refused, unsent};
 use crate::frame::{Draft, Frame, Genesis, RULES_LEVEL, Statement};
@@ -215,9 +216,8 @@ fn check_numbers(new: NewTopics, allow_lossy: bool) -> Result<(), LogError> {
 
 /// Writes the genesis into every partition that is empty. Returns how many were.
 fn begin(config: &KafkaConfig, partitions: u32) -> Result<(Genesis, u32), LogError> {
-    let client: BaseConsumer = config
-        .reader()
-        .create()
+    let client: Reader = config
+        .open_reader()
         .map_err(|error| unsent("the client cannot be made of its settings", error))?;
     await_partitions(&client, config, partitions)?;
     let cluster_id = client.client().fetch_cluster_id(ASK_MAX).unwrap_or_default();
@@ -235,7 +235,7 @@ fn begin(config: &KafkaConfig, partitions: u32) -> Result<(Genesis, u32), LogErr
 /// A topic that was just created is known to all brokers a little later.
 #[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
 fn await_partitions(
-    client: &BaseConsumer,
+    client: &Reader,
     config: &KafkaConfig,
     partitions: u32,
 ) -> Result<(), LogError> {
@@ -255,7 +255,7 @@ fn await_partitions(
 
 /// The genesis of a partition, and how many partitions were begun for it.
 fn begin_partition(
-    client: &BaseConsumer,
+    client: &Reader,
     config: &KafkaConfig,
     genesis: &Genesis,
 ) -> Result<(Genesis, u32), LogError> {
@@ -439,9 +439,8 @@ struct Shape {
 type Shapes = [Option<Shape>; 3];
 
 fn shapes(config: &KafkaConfig) -> Result<(Shapes, Option<Genesis>), LogError> {
-    let client: BaseConsumer = config
-        .reader()
-        .create()
+    let client: Reader = config
+        .open_reader()
         .map_err(|error| unsent("the client cannot be made of its settings", error))?;
     let shape = |kind: Kind| shape_of(&client, &kind.name(config));
     let shapes = [shape(Kind::Log)?, shape(Kind::Checkpoints)?, shape(Kind::Hosts)?];
@@ -453,7 +452,7 @@ fn shapes(config: &KafkaConfig) -> Result<(Shapes, Option<Genesis>), LogError> {
     Ok((shapes, genesis))
 }
 
-fn shape_of(client: &BaseConsumer, topic: &str) -> Result<Option<Shape>, LogError> {
+fn shape_of(client: &Reader, topic: &str) -> Result<Option<Shape>, LogError> {
     let partitions =
         log::partitions(client, topic).map_err(|error| naming("DESCRIBE", topic, error))?;
     Ok(partitions.map(|partitions| Shape {

@@ -40,7 +40,9 @@ use crate::view::ExecutionView;
 /// Every operation that writes takes an [`AppendId`]. **Settling an unknown
 /// outcome**: send the same operation again, with the same id and arguments,
 /// until it is judged. If the first copy took effect, the answer is the one
-/// that it would have given; otherwise it is judged now.
+/// that it would have given; otherwise it is judged now. A mint or a change of a
+/// row that a later one has overtaken by then answers `Moved`, whatever became
+/// of its first copy: nothing of it is in force.
 #[async_trait]
 pub trait EventLog: fmt::Debug + Send + Sync + 'static {
     /// The random id of this store, drawn at its creation.

@@ -2,10 +2,10 @@
 
 use mainspring_eventlog::replica::{Replica, unavailable};
 use mainspring_eventlog::{EngineError, Keep, LogError, Space};
-use rdkafka::consumer::BaseConsumer;
 use sha2::{Digest as _, Sha256};
 
 use super::{FORM, Manifest, chunk_key, entries, manifest_key};
+use crate::client::Reader;
 use crate::config::KafkaConfig;
 use crate::engine::PartitionEngine;
 use crate::error::unsent;
@@ -19,7 +19,7 @@ use crate::messages::refused;
 /// # Errors
 /// `Unavailable`.
 pub(crate) fn newest(
-    client: &BaseConsumer,
+    client: &Reader,
     config: &KafkaConfig,
     genesis: &Genesis,
     partition: u32,
@@ -58,10 +58,8 @@ pub(crate) fn load(
     partition: u32,
     replica: &Replica<PartitionEngine>,
 ) -> Result<(), LogError> {
-    let client: BaseConsumer = config
-        .reader()
-        .create()
-        .map_err(|error| unsent("the checkpoints cannot be read", error))?;
+    let client: Reader =
+        config.open_reader().map_err(|error| unsent("the checkpoints cannot be read", error))?;
     let (_, log_end) = log::bounds(&client, &config.topic, partition)?;
     let Some(manifest) = newest(&client, config, genesis, partition)? else { return Ok(()) };
     if manifest.next > log_end {
@@ -90,7 +88,7 @@ pub(crate) fn load(
 }
 
 fn fill(
-    client: &BaseConsumer,
+    client: &Reader,
     config: &KafkaConfig,
     partition: u32,
     manifest: &Manifest,

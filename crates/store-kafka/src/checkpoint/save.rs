@@ -9,13 +9,13 @@ use mainspring_api::{Entropy as _, OsEntropy};
 use mainspring_eventlog::replica::unavailable;
 use mainspring_eventlog::{EngineError, LogError, Space};
 use rdkafka::ClientContext;
-use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use sha2::{Digest as _, Sha256};
 
 use super::{CHUNK_BYTES, FORM, Manifest, chunk_key, manifest_key, newest, put_entry};
+use crate::client::Reader;
 use crate::config::KafkaConfig;
 use crate::engine::PartitionEngine;
 use crate::error::{unknown, unsent};
@@ -119,7 +119,7 @@ pub(crate) fn save(
     partition: u32,
 ) -> Result<Manifest, LogError> {
     let failed = |error| unsent("a checkpoint cannot be written", error);
-    let client: BaseConsumer = config.reader().create().map_err(failed)?;
+    let client: Reader = config.open_reader().map_err(failed)?;
     let before = newest(&client, config, genesis, partition)?;
     let first = AtomicI64::new(i64::MAX);
     let delivered = Arc::new(Delivered { first, failed: AtomicBool::new(false) });
@@ -273,10 +273,9 @@ impl Saver {
     }
 
     fn known(&self, core: &Core, partition: u32) -> Result<(u64, u64), LogError> {
-        let client: BaseConsumer = core
+        let client: Reader = core
             .config
-            .reader()
-            .create()
+            .open_reader()
             .map_err(|error| unsent("the checkpoints cannot be read", error))?;
         let known = newest(&client, &core.config, &core.genesis, partition)?;
         Ok(known.map_or((0, 0), |known| (known.log_bytes, known.bytes)))

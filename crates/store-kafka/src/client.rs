@@ -1,0 +1,40 @@
+//! Clients of the brokers, which say once what they would say ten times a second.
+
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult};
+
+use crate::config::KafkaConfig;
+
+/// A context whose client is heard at the level of details: what an error comes
+/// to is told by whoever asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quiet;
+
+impl ClientContext for Quiet {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(?level, facility, "{message}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, "{reason}");
+    }
+}
+
+impl ConsumerContext for Quiet {}
+
+/// A client that reads.
+pub(crate) type Reader = BaseConsumer<Quiet>;
+
+impl KafkaConfig {
+    /// A client for messages that are read by their offset.
+    pub(crate) fn open_reader(&self) -> KafkaResult<Reader> {
+        self.reader().create_with_context(Quiet)
+    }
+
+    /// A client that reads on for as long as it is open.
+    pub(crate) fn open_consumer(&self) -> KafkaResult<Reader> {
+        self.consumer().create_with_context(Quiet)
+    }
+}
