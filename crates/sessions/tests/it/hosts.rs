@@ -141,7 +141,8 @@ async fn a_turn_that_another_host_took_meanwhile_is_not_taken_from_it() {
         let holder = Holder { id: "c".to_owned(), name: "test/c".to_owned() };
         mint_any(&*inner, &uid, || AppendId::random(&OsEntropy), holder).await.unwrap();
     });
-    let error = b.resumed(&session).await.error.unwrap();
+    let resumed = tokio::time::timeout(60 * SECOND, b.resumed(&session)).await;
+    let error = resumed.expect("it is told at once").error.unwrap();
     assert!(log.hook().is_done());
     assert_eq!(error.condition(), Condition::SessionBusy, "{error}");
     assert_eq!(holder(&shared.world, &session).await, "c");
