@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_api::{
-    CancelReason, CancelRequest, Condition, ExecState, ExecStream, Message, ModelError,
-    ModelProvider, ModelReply, ModelRequest, SessionUid, Sessions as _, Usage, async_trait,
+    AppendId, CancelReason, CancelRequest, Condition, ExecState, ExecStream, Message, ModelError,
+    ModelProvider, ModelReply, ModelRequest, OsEntropy, SessionUid, Sessions as _, Usage,
+    async_trait,
 };
-use mainspring_eventlog::Level;
+use mainspring_eventlog::{Holder, Level, mint_any};
 use mainspring_sessions::Service;
 
 use crate::alive::{SILENCE, Shared, within};
@@ -124,6 +125,29 @@ async fn of_two_calls_that_resume_a_dead_hosts_turn_one_is_told_that_it_moved() 
     assert_eq!(shared.world.journal(&session).await, "ES IN TC TR OUT END RESUME");
 }
 
+/// A third host has taken the turn while this one was looking at it.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_another_host_took_meanwhile_is_not_taken_from_it() {
+    let shared = Shared::new();
+    let a = shared.host("a").await;
+    let (session, _watched) = killed(&shared, &a, "a").await;
+    tokio::time::sleep(SILENCE).await;
+    let (stepping, log) = shared.world.stepping();
+    let b = stepping.service_by("scripted", "b");
+    let _c = shared.host("c").await;
+    let (inner, uid) = (Arc::clone(&shared.world.log), session.clone());
+    // The third read is the one under the lease.
+    log.hook().arm(3, async move {
+        let holder = Holder { id: "c".to_owned(), name: "test/c".to_owned() };
+        mint_any(&*inner, &uid, || AppendId::random(&OsEntropy), holder).await.unwrap();
+    });
+    let resumed = tokio::time::timeout(60 * SECOND, b.resumed(&session)).await;
+    let error = resumed.expect("it is told at once").error.unwrap();
+    assert!(log.hook().is_done());
+    assert_eq!(error.condition(), Condition::SessionBusy, "{error}");
+    assert_eq!(holder(&shared.world, &session).await, "c");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_parks_on_one_host_is_approved_on_another_and_resumed_on_a_third() {
     let shared = Shared::new();
@@ -209,6 +233,40 @@ async fn a_host_that_hears_nobody_takes_nothing() {
     shared.alive.set("b", true);
     tokio::time::sleep(2 * SECOND).await;
     assert_eq!(holder(&shared.world, &session).await, "a");
+    within(5 * SECOND, async || holder(&shared.world, &session).await == "b").await;
+}
+
+/// Its own clock went on while it stood still, and the others' signs wait unread.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_stood_still_listens_before_it_takes() {
+    let shared = Shared::new();
+    let (a, _b) = (shared.host("a").await, shared.survivor("b").await);
+    let session = a.created().await;
+    let _watched = inside(&a, turn(&session, "tool c1 slow, out x")).await;
+    tokio::time::sleep(5 * SECOND).await;
+    shared.alive.set("a", false);
+    tokio::time::advance(10 * SECOND).await;
+    tokio::time::sleep(2 * SECOND).await;
+    shared.alive.set("a", true);
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(holder(&shared.world, &session).await, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_was_seen_is_looked_after_each_second_though_looks_are_rare() {
+    let shared = Shared::new();
+    let (a, _b) = (shared.host("a").await, shared.survivor("b").await);
+    let session = a.created().await;
+    let _watched = inside(&a, turn(&session, "tool c1 slow, out x")).await;
+    let hook = shared.log.hook();
+    hook.read_takes.store(2, Ordering::Relaxed);
+    tokio::time::sleep(60 * SECOND).await;
+    let before = hook.reads.load(Ordering::Relaxed);
+    within(30 * SECOND, async || hook.reads.load(Ordering::Relaxed) > before).await;
+    // It has just begun to look, and rests for a while then.
+    tokio::time::sleep(3 * SECOND).await;
+    hook.read_takes.store(0, Ordering::Relaxed);
+    shared.alive.kill("a");
     within(5 * SECOND, async || holder(&shared.world, &session).await == "b").await;
 }
 

@@ -177,6 +177,7 @@ standing PARKED: The latest turn waits for a decision on call \"call-1\" of tool
 turn TURN\n\
 holder X since=X (HOLDER)\n\
 call tool=refund tool_call=call-1 execution=TURN seq=3 request_seq=4 digest=X\n\
+store local\n\
 next: mainspring approve UID AT\n\
 \x20 or: mainspring deny UID AT";
 
@@ -186,6 +187,7 @@ standing DECIDED: The decision on call \"call-1\" of tool \"refund\" is made, de
 turn TURN\n\
 holder X since=X (HOLDER)\n\
 call tool=refund tool_call=call-1 execution=TURN seq=3 request_seq=4 digest=X decision=denied\n\
+store local\n\
 next: mainspring resume --session UID AT";
 
 const UNKNOWN: &str = "\
@@ -194,6 +196,7 @@ standing UNKNOWN_EFFECT: The latest turn was cut at call \"call-1\" of tool \"sl
 turn TURN\n\
 holder X since=X (another host, no sign of life)\n\
 call tool=slow tool_call=call-1 execution=TURN seq=3 digest=X\n\
+store local\n\
 next: mainspring resolve --session UID --tool-call call-1 --execution TURN --result JSON AT\n\
 \x20 or: mainspring resolve --session UID --tool-call call-1 --execution TURN --failed TEXT AT\n\
 \x20 or: mainspring resolve --session UID --tool-call call-1 --execution TURN --retry AT";
@@ -203,6 +206,7 @@ session UID project=default name=n harness=gate last_seq=3 compute=LIVE exec=RUN
 standing INTERRUPTED: The latest turn was cut, and waits to be resumed.\n\
 turn TURN\n\
 holder X since=X (another host, no sign of life)\n\
+store local\n\
 next: mainspring resume --session UID AT";
 
 const FAILED: &str = "\
@@ -211,6 +215,7 @@ standing FAILED: The last attempt of the latest turn has failed; the turn can be
 turn TURN\n\
 holder X since=X (HOLDER)\n\
 last error seq=3 code=0: gate config is not a json object with an optional array \"steps\" of known steps\n\
+store local\n\
 next: mainspring resume --session UID AT\n\
 \x20 or: mainspring exec --session UID --input TEXT AT";
 
@@ -220,6 +225,7 @@ standing RUNNING: A turn runs on this host.\n\
 turn TURN\n\
 holder X since=X (this host)\n\
 running exec since=X execution=TURN\n\
+store local\n\
 next: nothing is to be done";
 
 const DELETED: &str = "\
@@ -227,6 +233,7 @@ session UID project=default name=n harness=gate last_seq=6 compute=LIVE deletion
 standing DELETED: The session is to be deleted.\n\
 turn TURN\n\
 holder X since=X (HOLDER)\n\
+store local\n\
 next: mainspring export --session UID AT";
 
 #[test]
