@@ -16,7 +16,7 @@ pub(crate) use topics::run;
 mod topics {
     use mainspring::eventlog::LogError;
     use mainspring::store_kafka::{
-        self as store, Access, Finding, Genesis, KafkaConfig, NewTopics, Resource,
+        self as store, Access, Finding, Genesis, KafkaConfig, NewTopics,
     };
     use serde_json::{Value, json};
 
@@ -145,8 +145,7 @@ mod topics {
                 || {
                     json!({
                         "principal": args.principal,
-                        "resource": word(access.resource),
-                        "name": access.name,
+                        "topic": access.topic,
                         "operations": operations,
                     })
                 },
@@ -163,19 +162,11 @@ mod topics {
         let operations: String =
             operations.iter().map(|operation| format!(" --operation {operation}")).collect();
         format!(
-            "kafka-acls.sh --bootstrap-server {} --add --allow-principal {}{operations} --{} {}",
+            "kafka-acls.sh --bootstrap-server {} --add --allow-principal {}{operations} --topic {}",
             quoted(&config.brokers),
             quoted(principal),
-            word(access.resource),
-            quoted(&access.name)
+            quoted(&access.topic)
         )
-    }
-
-    const fn word(resource: Resource) -> &'static str {
-        match resource {
-            Resource::Topic => "topic",
-            Resource::Group => "group",
-        }
     }
 
     async fn void_digest(
