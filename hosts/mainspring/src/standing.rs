@@ -6,10 +6,6 @@ use mainspring::Stores;
 
 /// What keeps a store from serving.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(
-    not(all(feature = "kafka", feature = "transport-grpc")),
-    expect(dead_code, reason = "other stores open when they can serve, and only a server tells")
-)]
 pub(crate) struct Lack {
     /// Its name.
     pub(crate) name: &'static str,

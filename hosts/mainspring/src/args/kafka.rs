@@ -3,7 +3,6 @@
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
-#[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "read by what the feature adds"))]
 pub(crate) enum Kafka {
     /// Create the topics of a journal and begin its log, as far as they are not there.
     Init(KafkaInit),
@@ -20,7 +19,6 @@ pub(crate) enum Kafka {
 }
 
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "read by what the feature adds"))]
 pub(crate) struct KafkaInit {
     /// Partitions of the log, for ever.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_024))]
@@ -37,7 +35,6 @@ pub(crate) struct KafkaInit {
 }
 
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "read by what the feature adds"))]
 pub(crate) struct KafkaAcls {
     /// Whom they are for, such as User:mainspring.
     #[arg(long)]
@@ -48,7 +45,6 @@ pub(crate) struct KafkaAcls {
 }
 
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "read by what the feature adds"))]
 pub(crate) struct KafkaVoidDigest {
     /// The partition of the log.
     #[arg(long)]

@@ -138,7 +138,6 @@ impl ClientTls {
 /// How a journal on Kafka is got at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "read by what the feature adds"))]
 pub(crate) struct Kafka {
     /// The file of this host's view of it.
     pub(crate) view: PathBuf,
