@@ -5,6 +5,7 @@ use crate::error::CliError;
 use mainspring::Stores;
 
 /// What keeps a store from serving.
+#[cfg(feature = "transport-grpc")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lack {
     /// Its name.
