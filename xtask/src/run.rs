@@ -203,7 +203,7 @@ mod tests {
             r#"{"packages": [], "workspace_root": "/", "target_directory": "/t"}"#,
         )
         .unwrap();
-        let of = |task| Step { name: "s", tasks: vec![task] };
+        let of = |task| Step { name: "s", tasks: vec![task], undo: Vec::new() };
         assert!(matches!(run(of(Task::Absent("x".into())), &workspace), Ok(Verdict::Skipped(_))));
         assert!(run(of(Task::Missing("y is not installed".into())), &workspace).is_err());
         assert!(matches!(run(of(Task::Check(|_| Ok(()))), &workspace), Ok(Verdict::Passed)));

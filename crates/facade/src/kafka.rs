@@ -202,7 +202,7 @@ fn open_view(path: &Path, clock: &dyn Clock) -> Result<RedbEngine, LogError> {
     let engine = RedbEngine::open(&RedbConfig::at(path), clock)?;
     match identify(&engine, path)? {
         Identity::View => Ok(engine),
-        Identity::Older => Err(refused(path, "another process put an older view there")),
+        Identity::Older => Err(not_a_view(path, "was replaced by an older view meanwhile")),
     }
 }
 
@@ -242,7 +242,7 @@ fn identify(engine: &RedbEngine, path: &Path) -> Result<Identity, LogError> {
     match (view, schema) {
         (Some(_), Some(schema)) if schema == current.as_bytes() => Ok(Identity::View),
         (Some(_), _) => Ok(Identity::Older),
-        (None, Some(_)) => Err(refused(path, "it is a journal, and no view of a log on Kafka")),
+        (None, Some(_)) => Err(not_a_view(path, "is a journal, and no view of a log on Kafka")),
         (None, None) => {
             engine
                 .write(&mut |kv| {
@@ -256,8 +256,8 @@ fn identify(engine: &RedbEngine, path: &Path) -> Result<Identity, LogError> {
     }
 }
 
-fn refused(path: &Path, why: &str) -> LogError {
-    LogError::NotAStore { path: path.display().to_string(), why: why.to_owned() }
+fn not_a_view(path: &Path, why: &str) -> LogError {
+    LogError::Halted { code: "not_a_view", why: format!("not_a_view: {} {why}", path.display()) }
 }
 
 #[cfg(test)]

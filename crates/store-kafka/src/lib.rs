@@ -4,6 +4,7 @@
 //! the same verdict about every entry; the first valid writer wins.
 
 mod access;
+mod begin;
 mod checkpoint;
 mod client;
 mod config;
@@ -29,10 +30,11 @@ mod topic;
 mod view;
 mod watch;
 
-pub use access::{Access, Resource, access};
+pub use access::{Access, access};
+pub use begin::{Begun, NewTopics, PARTITIONS_MAX, init, void_digest};
 pub use config::KafkaConfig;
 pub use error::Halt;
 pub use frame::{Genesis, RULES_LEVEL};
 pub use progress::CatchUp;
 pub use store::KafkaStore;
-pub use topic::{Begun, Finding, NewTopics, PARTITIONS_MAX, TopicReport, check, init, void_digest};
+pub use topic::{Finding, TopicReport, check};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use mainspring::api::{Authorizer, Caller, Operations, OsEntropy, RequestId, SessionUid, Sessions};
 use mainspring::eventlog::{EventLog, OpenProgress};
-use mainspring::{Host, HostBuilder, Stores};
+use mainspring::{Host, HostBuilder, MemoryFactory, Stores};
 
 use crate::args::{Global, HarnessArgs, ModelArgs};
 use crate::error::CliError;
 use crate::progress::Recovery;
-use crate::{parts, remote};
+use crate::{parts, remote, standing};
 
 /// The sessions service that a command talks to.
 pub(crate) struct Context {
@@ -38,7 +38,7 @@ impl Context {
             None => {
                 let setup = Setup { global, runs_turns: model.is_some(), authorizer: None };
                 setup.check()?;
-                let host = setup.host(open_log(journal(global, open)?).await?)?;
+                let host = setup.host(open_log(global, journal(global, open)?).await?)?;
                 if setup.runs_turns {
                     // Other hosts of the store leave its turns alone then.
                     host.service().announce().await?;
@@ -83,6 +83,9 @@ impl Context {
             (None, Some(journal)) => add("--journal", journal),
             (None, None) => {}
         }
+        if let Some(view) = &global.kafka_view_flag {
+            add("--kafka-view", &view.to_string_lossy());
+        }
         if let Some(file) = &global.token_file_flag {
             add("--token-file", &file.to_string_lossy());
         }
@@ -112,7 +115,8 @@ pub(crate) struct Setup<'a> {
 impl Setup<'_> {
     /// Refuses what can be refused before the journal is opened.
     pub(crate) fn check(&self) -> Result<(), CliError> {
-        self.host(stores().open("memory:", Default::default())?).map(drop)
+        let memory = Stores::default().with(MemoryFactory);
+        self.host(memory.open("memory:", Default::default())?).map(drop)
     }
 
     /// The host, over an open log.
@@ -123,11 +127,6 @@ impl Setup<'_> {
         }
         Ok(parts::configure(builder, &self.global.config, self.runs_turns)?.build()?)
     }
-}
-
-/// The stores of this build.
-pub(crate) fn stores() -> Stores {
-    Stores::with_defaults()
 }
 
 /// The journal that the command line names.
@@ -141,20 +140,25 @@ pub(crate) fn journal(global: &Global, open: Open) -> Result<&str, CliError> {
 
 /// Opens a journal, with a bar while it recovers. The command can be
 /// interrupted meanwhile: that leaves the journal to be recovered again.
-pub(crate) async fn open_log(journal: &str) -> Result<Arc<dyn EventLog>, CliError> {
+pub(crate) async fn open_log(
+    global: &Global,
+    journal: &str,
+) -> Result<Arc<dyn EventLog>, CliError> {
+    let (stores, _) = standing::stores(&global.config)?;
     let recovery = Recovery::default();
-    let opened = open_log_with(journal, recovery.watch()).await;
+    let opened = open_log_with(stores, journal, recovery.watch()).await;
     recovery.finish(opened.is_ok());
     opened
 }
 
 /// Opens a journal, off this thread, telling `progress` while it recovers.
 pub(crate) async fn open_log_with(
+    stores: Stores,
     journal: &str,
     progress: OpenProgress,
 ) -> Result<Arc<dyn EventLog>, CliError> {
     let journal = journal.to_owned();
-    Ok(blocking(move || stores().open_with(&journal, Default::default(), &progress)).await??)
+    Ok(blocking(move || stores.open_with(&journal, Default::default(), &progress)).await??)
 }
 
 /// Runs what blocks on a thread of its own.
@@ -177,7 +181,9 @@ pub(crate) enum Open {
 fn require(journal: &str) -> Result<(), CliError> {
     let local = ["redb:", "fjall:"].iter().find_map(|scheme| journal.strip_prefix(scheme));
     let path = local.unwrap_or(journal);
-    let is_path = local.is_some() || !journal.contains(':') || journal.contains('/');
+    // What there is of topics, only their brokers know.
+    let is_path = local.is_some()
+        || !journal.starts_with("kafka:") && (!journal.contains(':') || journal.contains('/'));
     if !is_path || std::path::Path::new(path).exists() {
         return Ok(());
     }

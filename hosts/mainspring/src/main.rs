@@ -15,6 +15,7 @@ mod recorded;
 mod records;
 mod remote;
 mod spec_json;
+mod standing;
 mod stops;
 mod telemetry;
 

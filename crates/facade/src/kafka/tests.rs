@@ -80,7 +80,7 @@ fn a_journal_is_no_view_and_a_view_no_journal() {
     let config = RedbConfig::at(&path);
     drop(mainspring_store_redb::open_store(&config, KvOptions::default()).unwrap());
     let error = open(&path).unwrap_err();
-    assert!(error.to_string().contains("it is a journal"), "{error}");
+    assert!(error.to_string().contains("is a journal"), "{error}");
     drop(mainspring_store_redb::open_store(&config, KvOptions::default()).unwrap());
     assert_eq!(aside(&folder), [""; 0]);
 

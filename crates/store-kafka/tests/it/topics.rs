@@ -1,7 +1,7 @@
 //! What is wrong with topics is found when a store is opened, and named.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainspring_eventlog::{Engine, LogError, Space};
 use mainspring_store_kafka::{KafkaConfig, KafkaStore, NewTopics, check, init};
@@ -15,6 +15,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
+use tokio::time::Instant;
 
 use crate::support::{Cluster, empty_view, fresh_topic, host};
 

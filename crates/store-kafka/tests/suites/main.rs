@@ -146,7 +146,7 @@ use std::sync::{Arc, Mutex};
 use mainspring_eventlog::EventLog;
 use mainspring_store_kafka::KafkaConfig;
 
-use crate::stores::{Cluster, empty_view, fresh_topic, host as open_host};
+use crate::stores::{Cluster, empty_view, host as open_host, small_topic};
 
 /// Says where the cases of this program keep their journals.
 fn on_kafka() {
@@ -160,7 +160,7 @@ fn open(name: PathBuf) -> support::Opening {
         let known = TOPICS.lock().unwrap().get_or_insert_default().get(&name).cloned();
         let config = match known {
             Some(config) => config,
-            None => fresh_topic(Cluster::One).await?,
+            None => small_topic(Cluster::One).await?,
         };
         TOPICS.lock().unwrap().get_or_insert_default().insert(name, config.clone());
         let log: Arc<dyn EventLog> = open_host(&config, empty_view()).await;

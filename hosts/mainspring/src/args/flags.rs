@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::kafka::{Kafka, KafkaInit};
 use super::{Cli, Command, Format, GlobalArgs, HarnessArgs, ModelArgs, Serve};
 use crate::config::Flags;
 use crate::error::CliError;
@@ -24,6 +25,7 @@ impl Cli {
             Command::Fork(args) => args.host.add_to(&mut flags)?,
             Command::Exec(args) => args.turn.add_to(&mut flags)?,
             Command::Resume(args) => args.turn.add_to(&mut flags)?,
+            Command::Kafka(args) => args.add_to(&mut flags),
             Command::Approve(args) | Command::Deny(args) => args.turn.add_to(&mut flags)?,
             _ => {}
         }
@@ -35,6 +37,7 @@ impl GlobalArgs {
     fn add_to(&self, flags: &mut Flags) -> Result<(), CliError> {
         flags.set("server", self.server.as_deref());
         flags.set("journal", self.journal.as_deref());
+        flags.set("kafka.view", self.kafka_view.as_deref());
         flags.set("project", self.project.as_deref());
         flags.set("output", self.output.map(Format::name));
         if let Some(path) = &self.token_file {
@@ -68,6 +71,15 @@ impl Serve {
         flags.set("metrics.addr", self.metrics_addr.as_deref());
         self.model.add_to(flags);
         Ok(())
+    }
+}
+
+impl Kafka {
+    fn add_to(&self, flags: &mut Flags) {
+        let (Self::Init(KafkaInit { allow_lossy, .. }) | Self::Check { allow_lossy }) = self else {
+            return;
+        };
+        flags.set("kafka.allow_lossy", allow_lossy.then_some(true));
     }
 }
 

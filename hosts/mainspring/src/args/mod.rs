@@ -3,6 +3,7 @@
 mod catalog;
 mod flags;
 mod journal;
+mod kafka;
 mod serve;
 mod turn;
 
@@ -15,6 +16,9 @@ use crate::config::{Config, Loaded, Origin};
 
 pub(crate) use catalog::{Adopt, Create, Describe, Follow, Fork, List, OneSession, State};
 pub(crate) use journal::{Export, Import, Replay, Stats, Verify};
+pub(crate) use kafka::Kafka;
+#[cfg(feature = "kafka")]
+pub(crate) use kafka::{KafkaAcls, KafkaInit, KafkaVoidDigest};
 pub(crate) use serve::{
     Harness, HarnessGet, HarnessList, HarnessRegister, HarnessRetire, HarnessServe, Serve,
 };
@@ -50,9 +54,13 @@ pub(crate) struct GlobalArgs {
     /// Talk to a server at HOST:PORT or unix:PATH instead of opening a journal here.
     #[arg(long, global = true, value_name = "ADDR")]
     pub(crate) server: Option<String>,
-    /// The journal: a file, or SCHEME:REST such as fjall:FOLDER; mainspring.redb unless given.
+    /// The journal: a file, or SCHEME:REST such as fjall:FOLDER or kafka://HOST:PORT/TOPIC;
+    /// mainspring.redb unless given.
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "server")]
     pub(crate) journal: Option<String>,
+    /// The file of this process's view of a journal on Kafka; mainspring-view.redb unless given.
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "server")]
+    pub(crate) kafka_view: Option<String>,
     /// Project that sessions are created and listed in; default unless given.
     #[arg(long, global = true)]
     pub(crate) project: Option<String>,
@@ -77,6 +85,8 @@ pub(crate) struct Global {
     /// The journal, unless it is the default one.
     pub(crate) journal: Option<String>,
     pub(crate) project: String,
+    /// The file of the view of a journal on Kafka, if the command line named one.
+    pub(crate) kafka_view_flag: Option<PathBuf>,
     /// The configuration file, if the command line named one.
     pub(crate) config_flag: Option<PathBuf>,
     /// The file with the bearer token, if the command line named one.
@@ -130,6 +140,9 @@ pub(crate) enum Command {
     Stats(Stats),
     /// Give the dead space of a journal store back, while no server has it open.
     Compact,
+    /// The topics of a journal on Kafka.
+    #[command(subcommand)]
+    Kafka(Kafka),
     /// Harnesses outside of the host.
     #[command(subcommand)]
     Harness(Harness),
@@ -159,12 +172,14 @@ impl Global {
     /// Where a command works, by its configuration.
     pub(crate) fn new(loaded: &Loaded, config_flag: Option<PathBuf>) -> Self {
         let journal = *loaded.origin("journal") != Origin::Default;
+        let kafka_view = *loaded.origin("kafka.view") == Origin::Flag;
         let token_file = *loaded.origin("token_file") == Origin::Flag;
         Self {
             server: loaded.server().map(str::to_owned),
             server_flag: *loaded.origin("server") == Origin::Flag,
             journal: journal.then(|| loaded.config.journal.clone()),
             project: loaded.config.project.clone(),
+            kafka_view_flag: kafka_view.then(|| loaded.config.kafka.view.clone()),
             config_flag,
             token_file_flag: loaded.config.token_file.clone().filter(|_| token_file),
             config: loaded.config.clone(),

@@ -11,6 +11,7 @@ mod exec;
 mod follow;
 mod harness;
 mod journal;
+mod kafka;
 mod lifecycle;
 mod registry;
 mod replay;
@@ -69,6 +70,7 @@ pub(crate) async fn run(
         Command::Import(args) => journal::import(&global, args, output).await,
         Command::Stats(args) => store::stats(&global, args, output).await,
         Command::Compact => store::compact(&global, output).await,
+        Command::Kafka(args) => kafka::run(&global, args, output).await,
         Command::Harness(Harness::Serve(args)) => harness::serve(args, output).await,
         Command::Harness(Harness::Register(args)) => {
             registry::register(&global, args, output).await

@@ -9,20 +9,21 @@ use crate::context::{self, Open, uid};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::progress::{self, Recovery};
+use crate::standing;
 
 pub(crate) async fn stats(global: &Global, args: Stats, output: Output) -> Result<(), CliError> {
     let session = args.session.as_deref().map(uid).transpose()?;
     let journal = offline(global, "stats")?;
     if let Some(session) = session {
-        return session_stats(journal, &session, output).await;
+        return session_stats(global, journal, &session, output).await;
     }
     let recovery = Recovery::default();
     let opening = recovery.watch();
+    let (stores, _) = standing::stores(&global.config)?;
     let handle = tokio::runtime::Handle::current();
     let stats = context::blocking(move || {
         let bar = progress::sessions("stats");
         let mut tell = |sessions| bar.set_position(sessions);
-        let stores = context::stores();
         let read = stores.stats(&journal, Default::default(), &opening, &mut tell);
         let read = handle.block_on(read);
         bar.finish_and_clear();
@@ -36,11 +37,12 @@ pub(crate) async fn stats(global: &Global, args: Stats, output: Output) -> Resul
 }
 
 async fn session_stats(
+    global: &Global,
     journal: String,
     session: &SessionUid,
     output: Output,
 ) -> Result<(), CliError> {
-    let log = context::open_log(&journal).await?;
+    let log = context::open_log(global, &journal).await?;
     let view = log.get(session, Level::Committed).await?.view;
     let (records, bytes) = (view.head.seq, view.bytes);
     output.line(
@@ -53,13 +55,14 @@ async fn session_stats(
 pub(crate) async fn compact(global: &Global, output: Output) -> Result<(), CliError> {
     let journal = offline(global, "compact")?;
     let path = journal.clone();
+    let (stores, _) = standing::stores(&global.config)?;
     let done = context::blocking(move || {
         let bar = progress::bytes("compact", Some(0));
         let mut tell = |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         };
-        let done = context::stores().compact(&path, &Default::default(), &mut tell);
+        let done = stores.compact(&path, &Default::default(), &mut tell);
         bar.finish_and_clear();
         done
     })

@@ -19,6 +19,8 @@ use crate::error::CliError;
 use settings::{Form, OTHER_VARIABLES, PREFIX, SETTINGS, Setting, is_of_a_service, setting};
 
 pub(crate) use show::show;
+#[cfg(feature = "kafka")]
+pub(crate) use typed::Kafka;
 #[cfg(feature = "transport-grpc")]
 pub(crate) use typed::{ClientAuth, Listed, PolicyKind};
 pub(crate) use typed::{Config, ExecStateView, HarnessConfig, HarnessRuntime, Log, LogFormat};
@@ -138,6 +140,7 @@ pub(crate) fn load(
         layers.put(setting, value, Origin::Flag);
     }
     layers.one_of("token", "token_file")?;
+    layers.one_of("kafka.password", "kafka.password_file")?;
     let config = typed(&layers.values).map_err(|error| CliError::usage(error.to_string()))?;
     let Layers { values, origins } = layers;
     let loaded = Loaded { config, values, origins };
@@ -202,6 +205,16 @@ fn check(loaded: &Loaded) -> Result<(), CliError> {
     let config = &loaded.config;
     if config.approval_ttl == Some(0) {
         return Err(CliError::usage("approval_ttl is 0; it is at least 1 s"));
+    }
+    let kafka = &config.kafka;
+    for (key, seconds) in [
+        ("kafka.write_max", kafka.write_max),
+        ("kafka.read_max", kafka.read_max),
+        ("kafka.silence_max", kafka.silence_max),
+    ] {
+        if seconds == 0 {
+            return Err(CliError::usage(format!("{key} is 0; it is at least 1 s")));
+        }
     }
     for name in config.authz.allow.keys() {
         if !LISTED_ACTIONS.map(Action::name).contains(&name.as_str()) {

@@ -28,6 +28,8 @@ pub(crate) enum Shows {
     Tools,
     /// Harnesses, each without the arguments of its command.
     Harnesses,
+    /// Settings of a Kafka client, without those that may be secrets.
+    KafkaClient,
 }
 
 /// One setting.
@@ -112,6 +114,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::text("client.tls.certificate"),
     Setting::text("client.tls.key"),
     Setting::text("client.tls.server_name"),
+    // A journal on Kafka.
+    Setting::text("kafka.view").default("\"mainspring-view.redb\""),
+    Setting::new("kafka.client", Form::Table).shows(Shows::KafkaClient),
+    Setting::text("kafka.password").shows(Shows::Nothing),
+    Setting::text("kafka.password_file"),
+    Setting::new("kafka.allow_lossy", Form::Switch).default("false"),
+    Setting::new("kafka.write_max", Form::Number).default("10"),
+    Setting::new("kafka.read_max", Form::Number).default("30"),
+    Setting::new("kafka.silence_max", Form::Number).default("3"),
     // A host: a server's, or the one inside a command.
     Setting::new("harness", Form::Table).shows(Shows::Harnesses),
     Setting::new("replace_builtin", Form::Switch).default("false"),

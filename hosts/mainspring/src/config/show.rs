@@ -79,6 +79,23 @@ fn shown(value: &Value, shows: Shows) -> Value {
             Value::Table(harness)
         }
         (Shows::Harnesses, _) => text(|_| REDACTED.to_owned()),
+        (Shows::KafkaClient, _) => kafka_client("", value),
+    }
+}
+
+/// A client's settings without those that may be secrets, by librdkafka's names,
+/// whose dots may be written as tables.
+fn kafka_client(name: &str, value: &Value) -> Value {
+    let may_be_secret = ["password", "secret", "sasl.", "ssl.key"];
+    match value {
+        Value::Table(table) => {
+            let shown = |(key, value): (&String, &Value)| {
+                (key.clone(), kafka_client(&format!("{name}{key}."), value))
+            };
+            Value::Table(table.iter().map(shown).collect())
+        }
+        _ if may_be_secret.iter().any(|part| name.contains(part)) => REDACTED.into(),
+        _ => value.clone(),
     }
 }
 
@@ -167,6 +184,22 @@ mod tests {
         ] {
             assert_eq!(url(text), expected);
         }
+    }
+
+    #[test]
+    fn a_kafka_client_is_shown_without_what_may_be_a_secret() {
+        let table = r#"
+            "security.protocol" = "SASL_SSL"
+            "sasl.password" = "s3cret"
+            "ssl.key.pem" = "s3cret"
+            "ssl.keystore.password" = "s3cret"
+            sasl.username = "s3cret"
+            socket.timeout.ms = 1000
+        "#;
+        let table = Value::Table(table.parse().unwrap());
+        let shown = super::text(&shown(&table, Shows::KafkaClient));
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.contains("SASL_SSL") && shown.contains("1000"), "{shown}");
     }
 
     #[test]

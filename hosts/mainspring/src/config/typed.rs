@@ -27,6 +27,8 @@ pub(crate) struct Config {
     /// A file that holds it.
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) client: Client,
+    /// A journal on Kafka.
+    pub(crate) kafka: Kafka,
     /// Harnesses beside the built-in ones.
     pub(crate) harness: Vec<HarnessConfig>,
     /// Whether they may take a built-in's name.
@@ -134,6 +136,30 @@ impl ClientTls {
     pub(crate) fn is_set(&self) -> bool {
         *self != Self::default()
     }
+}
+
+/// How a journal on Kafka is got at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Kafka {
+    /// The file of this host's view of it.
+    pub(crate) view: PathBuf,
+    /// Settings of the client, by librdkafka's names.
+    #[serde(deserialize_with = "client_settings")]
+    pub(crate) client: BTreeMap<String, Secret>,
+    /// `sasl.password` of the client.
+    #[serde(deserialize_with = "secret")]
+    pub(crate) password: Option<Secret>,
+    /// A file that holds it.
+    pub(crate) password_file: Option<PathBuf>,
+    /// Whether a topic is taken that may lose what it acknowledged.
+    pub(crate) allow_lossy: bool,
+    /// Seconds that a write waits to read its own message back.
+    pub(crate) write_max: u32,
+    /// Seconds that a read waits for what was committed when it began.
+    pub(crate) read_max: u32,
+    /// Seconds that a host may be silent before it counts as dead.
+    pub(crate) silence_max: u32,
 }
 
 /// Whether clients show a certificate.
@@ -264,6 +290,35 @@ pub(crate) struct Metrics {
 pub(crate) struct Otel {
     /// OTLP endpoint that spans are sent to.
     pub(crate) endpoint: Option<String>,
+}
+
+/// Settings of a Kafka client as text. A key with dots may also be written as
+/// tables, as TOML reads it without quotes.
+fn client_settings<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Secret>, D::Error> {
+    let mut settings = BTreeMap::new();
+    let mut left = vec![(String::new(), toml::Table::deserialize(deserializer)?)];
+    while let Some((prefix, table)) = left.pop() {
+        for (key, value) in table {
+            let key = format!("{prefix}{key}");
+            let text = match value {
+                toml::Value::String(text) => text,
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Boolean(switch) => switch.to_string(),
+                toml::Value::Table(table) => {
+                    left.push((format!("{key}."), table));
+                    continue;
+                }
+                _ => {
+                    let message = format!("kafka.client: {key} is no text, number or switch");
+                    return Err(serde::de::Error::custom(message));
+                }
+            };
+            settings.insert(key, Secret::new(text));
+        }
+    }
+    Ok(settings)
 }
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {

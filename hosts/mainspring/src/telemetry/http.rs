@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::metrics;
 use crate::error::CliError;
+use crate::standing::{Lack, Standing};
 
 /// What a server needs to be ready. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -23,9 +24,15 @@ pub(crate) struct Readiness(Arc<Flags>);
 struct Flags {
     store_open: AtomicBool,
     draining: AtomicBool,
+    standing: Standing,
 }
 
 impl Readiness {
+    /// Of a server whose store is seen by `standing`.
+    pub(crate) fn of(standing: Standing) -> Self {
+        Self(Arc::new(Flags { standing, ..Flags::default() }))
+    }
+
     /// The store is open.
     pub(crate) fn opened(&self) {
         self.0.store_open.store(true, Ordering::Relaxed);
@@ -38,12 +45,20 @@ impl Readiness {
         self.tell();
     }
 
+    /// What the store lacks. One that was opened had caught up, and a few messages
+    /// that it has yet to fold keep nobody waiting.
+    fn lack(&self) -> Option<Lack> {
+        let is_open = self.0.store_open.load(Ordering::Relaxed);
+        self.0.standing.lack().filter(|lack| lack.for_good || !is_open)
+    }
+
     /// What is missing, by name.
     fn missing(&self) -> Vec<&'static str> {
         let mut missing = Vec::new();
         if !self.0.store_open.load(Ordering::Relaxed) {
             missing.push("store_open");
         }
+        missing.extend(self.lack().map(|lack| lack.name));
         if self.0.draining.load(Ordering::Relaxed) {
             missing.push("not_draining");
         }
@@ -51,6 +66,7 @@ impl Readiness {
     }
 
     fn tell(&self) {
+        self.0.standing.measure();
         ::metrics::gauge!(metrics::READY).set(if self.missing().is_empty() { 1.0 } else { 0.0 });
     }
 }
@@ -103,11 +119,15 @@ impl Drop for Watch {
 async fn ready(State(readiness): State<Readiness>) -> impl IntoResponse {
     let missing = readiness.missing();
     let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let body = json!({"ready": missing.is_empty(), "missing": missing}).to_string() + "\n";
-    (status, [(header::CONTENT_TYPE, "application/json")], body)
+    let mut body = json!({"ready": missing.is_empty(), "missing": missing});
+    if let Some(lack) = readiness.lack() {
+        body["why"] = json!(lack.why);
+    }
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string() + "\n")
 }
 
-async fn page() -> impl IntoResponse {
+async fn page(State(readiness): State<Readiness>) -> impl IntoResponse {
+    readiness.tell();
     match metrics::page() {
         Some(page) => {
             let content_type = "text/plain; version=0.0.4; charset=utf-8";

@@ -32,6 +32,14 @@ const STORE_DURABILITY: &str = "mainspring_store_durability";
 #[cfg(feature = "transport-grpc")]
 pub(crate) const READY: &str = "mainspring_ready";
 
+/// Messages of the log on Kafka that this host has folded.
+#[cfg(all(feature = "kafka", feature = "transport-grpc"))]
+pub(crate) const KAFKA_FOLDED_MESSAGES: &str = "mainspring_kafka_folded_messages";
+
+/// Messages of the log on Kafka, as far as this host has heard.
+#[cfg(all(feature = "kafka", feature = "transport-grpc"))]
+pub(crate) const KAFKA_END_MESSAGES: &str = "mainspring_kafka_end_messages";
+
 /// Upper ends of the buckets of durations, in seconds. Turns take minutes.
 const DURATION_BUCKETS: [f64; 13] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];

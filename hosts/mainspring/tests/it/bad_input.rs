@@ -47,7 +47,13 @@ fn wrong_calls_are_refused_by_name() {
         (&["serve", "--harness", "x"], 2, "NAME=ADDR"),
         (&["serve", "--harness", "x=http://127.0.0.1:1"], 2, "x"),
         (&["list", "--server", "127.0.0.1:1"], 7, "127.0.0.1:1"),
-        (&["list", "--journal", "kafka:topic"], 1, "present are: fjall, memory, redb"),
+        (&["list", "--journal", "nowhere:x"], 1, "present are: fjall, "),
+        #[cfg(not(feature = "kafka"))]
+        (&["list", "--journal", "kafka://h:1/t"], 1, "it needs the feature kafka"),
+        #[cfg(not(feature = "kafka"))]
+        (&["kafka", "check", "--journal", "kafka://h:1/t"], 2, "no feature kafka"),
+        #[cfg(feature = "kafka")]
+        (&["list", "--journal", "kafka:t"], 1, "kafka://HOST:PORT"),
         (&["list", "--journal", "no/such/folder/a.redb"], 3, "journal_not_found"),
         (&["list", "--journal", "fjall:nothing"], 3, "journal_not_found"),
         (&["create", "--journal", "no/such/folder/a.redb"], 7, "no/such/folder"),

@@ -20,6 +20,8 @@ mod kill_loop;
 mod killed;
 mod killed_tool;
 mod mending;
+#[cfg(feature = "kafka")]
+mod on_kafka;
 mod operating;
 mod parity;
 mod quick_start;

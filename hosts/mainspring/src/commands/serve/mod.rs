@@ -61,7 +61,8 @@ pub(crate) async fn serve(
         None => None,
     };
     setup.check()?;
-    let readiness = Readiness::default();
+    let (stores, standing) = crate::standing::stores(config)?;
+    let readiness = Readiness::of(standing.clone());
     let watch = match &config.metrics.addr {
         Some(address) => Some(Watch::start(address, readiness.clone()).await?),
         None => None,
@@ -89,7 +90,7 @@ pub(crate) async fn serve(
         // Nothing was begun that would have to end.
         _ = stops.next() => return Ok(()),
         () = serving.ended() => return serving.result(),
-        log = open_log_with(journal(global, Open::OrCreate)?, progress) => log?,
+        log = open_log_with(stores, journal(global, Open::OrCreate)?, progress) => log?,
     };
     if let Some(took) = opening.recovery() {
         crate::output::tell(&crate::progress::recovered(took));
@@ -126,6 +127,8 @@ pub(crate) async fn serve(
     let broken = tokio::select! {
         () = serving.ended() => None,
         error = operators::broken(operators.as_mut()) => Some(error),
+        // It refuses every call by that name, and never does anything else again.
+        error = standing.stopped() => Some(error),
         _ = stops.next() => {
             crate::output::tell("draining; a second signal interrupts the turns that run");
             None
