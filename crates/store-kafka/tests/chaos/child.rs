@@ -28,13 +28,7 @@ const REMEMBERED: usize = 8;
 
 /// Runs a host until its standard input ends.
 pub(crate) fn run(plan: &Plan) {
-    // The client says of every broken line that it is broken, many times a second.
-    let said = "info,rdkafka=off,librdkafka=off";
-    tracing_subscriber::fmt()
-        .with_env_filter(said)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
