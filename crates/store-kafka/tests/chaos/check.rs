@@ -18,7 +18,9 @@ use crate::plan::{SESSIONS, session};
 /// Appends that are sent again at a time.
 const AT_A_TIME: usize = 64;
 /// How often one is sent again before it counts as never judged.
-const TRIES_MAX: usize = 20;
+const TRIES_MAX: usize = 50;
+/// Pause before that.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Violations that are shown.
 const SHOWN: usize = 20;
 
@@ -72,14 +74,32 @@ pub(crate) async fn all(
             });
         }
     }
+    violations.check(agree(&stores).await, || "the digests differ from host to host".to_owned());
     for (session, journal) in journals.iter().enumerate() {
         race.compare(session, journal, shape, &mut violations);
     }
     race.report(&journals);
-    eprintln!("checked {} hosts in {:?}", stores.len(), since(began));
+    eprintln!("checked {} hosts, {:?}", stores.len(), since(began));
     let Violations(found) = violations;
     let shown = found.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("\n");
     assert!(found.is_empty(), "{} violations:\n{shown}", found.len());
+}
+
+/// Whether all hosts come to the same digests, once they are at the same place.
+async fn agree(stores: &[KafkaStore]) -> bool {
+    for _ in 0..TRIES_MAX {
+        let mut digests = Vec::with_capacity(stores.len());
+        for store in stores {
+            digests.push(store.digests().expect("a view that is open can be read"));
+        }
+        let at = |number: usize| digests[number].iter().map(|(next, _)| *next);
+        // A host may have put something into the log while others were asked.
+        if (1..digests.len()).all(|number| at(0).eq(at(number))) {
+            return digests.iter().all(|other| *other == digests[0]);
+        }
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+    false
 }
 
 impl Race {
@@ -237,7 +257,7 @@ async fn settle(store: &KafkaStore, append: &Append) -> Answer {
         if answer.is_settled() {
             return answer;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(AGAIN_AFTER).await;
     }
     Answer::Unknown
 }

@@ -23,18 +23,15 @@ const WORKERS: u64 = 6;
 const AGAIN_AFTER: Duration = Duration::from_millis(30);
 /// What a process ends with when the store said what it must not.
 const FAULT: i32 = 3;
+/// How long it goes on with what it has begun when nobody tells it anything any
+/// more: whoever started it may be gone, and the brokers with it.
+const END_MAX: Duration = Duration::from_secs(90);
 /// Appends whose answers are asked for again later.
 const REMEMBERED: usize = 8;
 
 /// Runs a host until its standard input ends.
 pub(crate) fn run(plan: &Plan) {
-    // The client says of every broken line that it is broken, many times a second.
-    let said = "info,rdkafka=off,librdkafka=off";
-    tracing_subscriber::fmt()
-        .with_env_filter(said)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -70,9 +67,12 @@ async fn host(plan: &Plan) {
         }
     }
     host.tickets.close();
-    for worker in workers {
-        worker.await.expect("a worker does not panic");
-    }
+    let ended = tokio::time::timeout(END_MAX, futures_util::future::join_all(workers)).await;
+    let Ok(ended) = ended else {
+        eprintln!("FAULT: what was begun does not end");
+        std::process::exit(FAULT);
+    };
+    ended.into_iter().for_each(|worker| worker.expect("a worker does not panic"));
 }
 
 /// Opens the store, as soon as there are brokers that answer.

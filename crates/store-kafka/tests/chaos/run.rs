@@ -104,12 +104,12 @@ impl<'a> Race<'a> {
     /// Faults, until so many appends were tried and every fault has been there.
     fn go_on(&mut self, appends: usize) {
         self.recovered();
-        loop {
+        for number in 0.. {
             for step in round(self.cluster.shape, &mut self.rng) {
+                if number > 0 && self.tried() >= appends {
+                    return;
+                }
                 self.step(step);
-            }
-            if self.tried() >= appends {
-                return;
             }
         }
     }
