@@ -61,14 +61,8 @@ pub(crate) async fn fresh_topic(cluster: Cluster) -> Option<KafkaConfig> {
     fresh_topic_of(cluster, cluster.new_topics()).await
 }
 
-/// As [`fresh_topic`], in one partition: any session may be a fork's child, and
-/// many such topics weigh little on a broker.
-pub(crate) async fn small_topic(cluster: Cluster) -> Option<KafkaConfig> {
-    let new = NewTopics { partitions: 1, ..cluster.new_topics() };
-    fresh_topic_of(cluster, new).await
-}
-
-async fn fresh_topic_of(cluster: Cluster, new: NewTopics) -> Option<KafkaConfig> {
+/// As [`fresh_topic`], made otherwise.
+pub(crate) async fn fresh_topic_of(cluster: Cluster, new: NewTopics) -> Option<KafkaConfig> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let brokers = cluster.or_skip()?;
     let mut random = [0; 6];

@@ -6,7 +6,12 @@
 
 #[macro_use]
 #[path = "../../../conformance/tests/controller/support/mod.rs"]
-#[allow(dead_code, unused_macros, reason = "some of it is for the cases that are left out")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "some of it is for the cases that are left out"
+)]
 mod support;
 
 /// Makes a `#[test]` of each case, in process and on Kafka.
@@ -144,13 +149,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use mainspring_eventlog::EventLog;
-use mainspring_store_kafka::KafkaConfig;
+use mainspring_store_kafka::{KafkaConfig, NewTopics};
 
-use crate::stores::{Cluster, empty_view, host as open_host, small_topic};
+use crate::stores::{Cluster, empty_view, fresh_topic_of, host as open_host};
 
 /// Says where the cases of this program keep their journals.
 fn on_kafka() {
     support::ELSEWHERE.get_or_init(|| open);
+}
+
+/// A topic of one partition: any session may be a fork's child there, and many
+/// of them weigh little on a broker.
+async fn small_topic() -> Option<KafkaConfig> {
+    let new = NewTopics { partitions: 1, replicas: 1, in_sync_min: 1 };
+    fresh_topic_of(Cluster::One, new).await
 }
 
 /// A host with an empty view on the topic of that name.
@@ -160,7 +172,7 @@ fn open(name: PathBuf) -> support::Opening {
         let known = TOPICS.lock().unwrap().get_or_insert_default().get(&name).cloned();
         let config = match known {
             Some(config) => config,
-            None => small_topic(Cluster::One).await?,
+            None => small_topic().await?,
         };
         TOPICS.lock().unwrap().get_or_insert_default().insert(name, config.clone());
         let log: Arc<dyn EventLog> = open_host(&config, empty_view()).await;

@@ -6,8 +6,8 @@ use mainspring_conformance::sessions::{Client, Parts, Subject};
 use mainspring_eventlog::EventLog;
 use mainspring_sessions::Service;
 
-use crate::host;
-use crate::stores::{Cluster, empty_view, host as open_host, small_topic};
+use crate::stores::{empty_view, host as open_host};
+use crate::{host, small_topic};
 
 #[derive(Debug)]
 struct OnKafka(Service);
@@ -23,7 +23,7 @@ impl Subject for OnKafka {
     }
 
     async fn log() -> Option<Arc<dyn EventLog>> {
-        let config = small_topic(Cluster::One).await?;
+        let config = small_topic().await?;
         Some(open_host(&config, empty_view()).await)
     }
 }
