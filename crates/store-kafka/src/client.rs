@@ -38,3 +38,12 @@ impl KafkaConfig {
         self.consumer().create_with_context(Quiet)
     }
 }
+
+/// Drops a client on a thread of its own: one that has lost its brokers may take
+/// long to close, or for ever.
+pub(crate) fn let_go<T: Send + 'static>(client: T) {
+    let closing = std::thread::Builder::new().name("kafka-close".to_owned());
+    if let Err(error) = closing.spawn(move || drop(client)) {
+        tracing::warn!(%error, "a client is closed here, for want of a thread");
+    }
+}

@@ -155,7 +155,7 @@ impl Fold {
         self.read_at = now();
         tracing::warn!("the log was not heard for {DEAF_MAX:?}; the reading client is made anew");
         let renewed = (self.parts.open)().and_then(|fresh| {
-            self.parts.consumer = fresh;
+            crate::client::let_go(std::mem::replace(&mut self.parts.consumer, fresh));
             self.assign()
         });
         if let Err(error) = renewed {
@@ -175,6 +175,9 @@ impl Fold {
             let read = match self.parts.consumer.poll(POLL) {
                 None => {
                     self.renew_if_deaf();
+                    if let Err(why) = self.check_topic() {
+                        self.parts.progress.halt(why);
+                    }
                     continue;
                 }
                 Some(Ok(message)) => {
@@ -226,14 +229,29 @@ impl Fold {
                 }
             }
         }
+        if crate::error::is_refused(error) {
+            let why = format!("topic {} may not be read: {error}", self.parts.topic);
+            return Err(Halt::AccessRefused(why));
+        }
         if is_lost_topic(error) {
-            let since = *self.lost_since.get_or_insert_with(now);
-            if since.elapsed() >= LOST_MAX {
-                return Err(Halt::TopicMissing(self.parts.topic.clone()));
-            }
+            self.lost_since.get_or_insert_with(now);
+            self.check_topic()?;
         }
         tracing::debug!(%error, "the log cannot be read now");
         Ok(())
+    }
+
+    /// A topic that stays unknown is gone, if the brokers say so: a quiet one
+    /// sends nothing that would show that it is there again.
+    fn check_topic(&mut self) -> Result<(), Halt> {
+        if self.lost_since.is_none_or(|since| since.elapsed() < LOST_MAX) {
+            return Ok(());
+        }
+        self.lost_since = None;
+        match crate::log::partitions(&self.parts.consumer, &self.parts.topic) {
+            Ok(None) => Err(Halt::TopicMissing(self.parts.topic.clone())),
+            Ok(Some(_)) | Err(_) => Ok(()),
+        }
     }
 
     fn fold(&mut self, partition: u32, offset: u64, bytes: Bytes) -> Result<(), Halt> {

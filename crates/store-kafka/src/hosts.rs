@@ -317,9 +317,9 @@ impl Client {
             (self.config.open_reader(), self.config.plain_producer().create())
         {
             tracing::warn!("no sign of life was heard for {DEAF_MAX:?}; the clients are made anew");
-            self.listener = listener;
-            self.producer = producer;
-            self.group = None;
+            crate::client::let_go(std::mem::replace(&mut self.listener, listener));
+            crate::client::let_go(std::mem::replace(&mut self.producer, producer));
+            crate::client::let_go(self.group.take());
             self.shared.lock().listening = None;
         }
     }

@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::client::Quiet;
 use crate::config::{FRAME_BYTES_MAX, KafkaConfig};
-use crate::error::{unknown, unsent};
+use crate::error::{Halt, is_refused, unknown, unsent};
 use crate::frame::{Draft, ENTRIES_MAX, Statement, Writer};
 use crate::judge::{Verdict, Void};
 
@@ -136,7 +136,14 @@ impl ProducerContext for Reports {
             return;
         };
         let (partition, number) = *opaque;
-        lanes.failed(partition, number, &error.to_string());
+        // What a broker refuses is not in the log.
+        let why = if is_refused(error) {
+            let why = format!("topic {} may not be written: {error}", lanes.topic);
+            Halt::AccessRefused(why).into()
+        } else {
+            unknown(&error.to_string())
+        };
+        lanes.failed(partition, number, &why);
     }
 }
 
@@ -205,8 +212,8 @@ impl Lanes {
                 let mut producer = self.producer.write().unwrap_or_else(PoisonError::into_inner);
                 let old = std::mem::replace(&mut *producer, Arc::new(fresh));
                 drop(producer);
-                // Tells what was on its way, and waits for that.
-                drop(old);
+                // Tells what was on its way; a client without brokers may take long over it.
+                crate::client::let_go(old);
             }
             Err(error) => tracing::error!(%error, "the writing client cannot be made anew"),
         }
@@ -336,9 +343,9 @@ impl Lanes {
     }
 
     /// The client has given a message up. It may be in the log, or come there.
-    fn failed(&self, partition: u32, number: u64, why: &str) {
+    fn failed(&self, partition: u32, number: u64, why: &LogError) {
         for mut sent in self.land(partition, number).into_iter().flatten() {
-            sent.tell(Err(unknown(why)));
+            sent.tell(Err(why.clone()));
         }
         self.pump(partition);
     }

@@ -139,6 +139,11 @@ pub(crate) fn each_message(
             Some(Err(error)) if crate::error::is_lost_offset(&error) => {
                 return Err(unsent("the log has no message there", error));
             }
+            Some(Err(error)) if crate::error::is_refused(&error) => {
+                return Err(
+                    Halt::AccessRefused(format!("topic {topic} may not be read: {error}")).into()
+                );
+            }
             Some(Err(error)) if since.elapsed() >= ASK_MAX => {
                 return Err(unsent("the log cannot be read", error));
             }

@@ -186,7 +186,7 @@ fn run(config: &KafkaConfig, mut consumer: Reader, queue: &Receiver<Request>) {
         if fetched.is_err()
             && let Ok(fresh) = config.open_reader()
         {
-            consumer = fresh;
+            crate::client::let_go(std::mem::replace(&mut consumer, fresh));
         }
         // Whoever asked may have given up.
         let _ = answer.send(fetched);
