@@ -38,6 +38,8 @@ pub struct KafkaConfig {
     /// Bytes of log after which the fold is checkpointed again, if it is also as
     /// much as the last checkpoint took. Default 64 MiB.
     pub checkpoint_bytes: u64,
+    /// How long what an import staged is kept for it to go on. Default 7 days.
+    pub staged_max: Duration,
     /// Takes a topic that may lose what was acknowledged: one replica that syncs
     /// no write. For development.
     pub allow_lossy: bool,
@@ -61,6 +63,7 @@ impl KafkaConfig {
             beat: Duration::from_secs(1),
             cache_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
+            staged_max: Duration::from_secs(7 * 24 * 3_600),
             allow_lossy: false,
         }
     }

@@ -48,6 +48,11 @@ impl ImportWriter {
         Self { core, partition: Mutex::new(partition) }
     }
 
+    /// For what is staged in a partition.
+    pub(crate) const fn of_partition(core: Arc<Core>, partition: u32) -> Self {
+        Self { core, partition: Mutex::new(partition) }
+    }
+
     fn partition(&self) -> u32 {
         *self.partition.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,7 +105,11 @@ impl ImportWriter {
         self.core.write_to(partition, op, terms).await
     }
 
-    async fn unstage(&self, partition: u32, store: &SessionUid) -> Result<Reply, LogError> {
+    pub(crate) async fn unstage(
+        &self,
+        partition: u32,
+        store: &SessionUid,
+    ) -> Result<Reply, LogError> {
         let generation = self.generation(partition, store)?;
         let op = Op::Unstage { store: store.clone() };
         let terms = Terms::Unstage { store: store.clone(), generation };

@@ -26,6 +26,7 @@ mod open;
 mod progress;
 mod states;
 mod store;
+mod sweep;
 mod topic;
 mod view;
 mod watch;

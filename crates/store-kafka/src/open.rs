@@ -57,11 +57,11 @@ impl KafkaStore {
         }
         let durability = report.durability;
         let mut store = blocking::unblock(move || open(config, view, durability)).await?;
-        store.watched_by(tokio::spawn(watch(
-            store.core.config.clone(),
-            store.core.genesis.clone(),
-            Arc::clone(&store.core.progress),
-        )));
+        let Core { config, genesis, progress, .. } = &*store.core;
+        let watched = watch(config.clone(), genesis.clone(), Arc::clone(progress));
+        let swept = crate::sweep::sweep(Arc::downgrade(&store.core));
+        store.with_task(tokio::spawn(watched));
+        store.with_task(tokio::spawn(swept));
         Ok(store)
     }
 }

@@ -52,7 +52,7 @@ use crate::progress::{CatchUp, Progress};
 pub struct KafkaStore {
     pub(crate) core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
-    watch: Option<tokio::task::JoinHandle<()>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// What all parts of a store share.
@@ -85,11 +85,12 @@ impl fmt::Debug for Core {
 
 impl KafkaStore {
     pub(crate) const fn of(core: Arc<Core>, threads: Vec<JoinHandle<()>>) -> Self {
-        Self { core, threads, watch: None }
+        Self { core, threads, tasks: Vec::new() }
     }
 
-    pub(crate) fn watched_by(&mut self, watch: tokio::task::JoinHandle<()>) {
-        self.watch = Some(watch);
+    /// Ends a task with this store.
+    pub(crate) fn with_task(&mut self, task: tokio::task::JoinHandle<()>) {
+        self.tasks.push(task);
     }
 
     /// How far this host has folded the log.
@@ -112,6 +113,15 @@ impl KafkaStore {
             Ok(())
         })
         .await
+    }
+
+    /// Removes what imports staged and did not go on with for
+    /// [`staged_max`](KafkaConfig::staged_max). A host that serves does it every hour.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub async fn sweep(&self) -> Result<(), LogError> {
+        crate::sweep::remove_staged(&self.core).await
     }
 
     /// The digest of each partition's fold: of all messages before the position.
@@ -143,9 +153,7 @@ impl KafkaStore {
 impl Drop for KafkaStore {
     fn drop(&mut self) {
         self.core.progress.close();
-        if let Some(watch) = self.watch.take() {
-            watch.abort();
-        }
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
         for replica in &self.core.replicas {
             replica.close();
         }

@@ -6,5 +6,6 @@ mod conformance_three;
 mod faults;
 mod raw;
 mod secure;
+mod staged;
 mod support;
 mod topics;

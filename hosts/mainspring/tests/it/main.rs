@@ -19,6 +19,8 @@ mod journals;
 mod kill_loop;
 mod killed;
 mod killed_tool;
+#[cfg(feature = "kafka")]
+mod many_hosts;
 mod mending;
 #[cfg(feature = "kafka")]
 mod on_kafka;

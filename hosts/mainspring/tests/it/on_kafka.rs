@@ -18,16 +18,16 @@ const NOTICED_MAX: Duration = Duration::from_secs(60);
 const INIT: [&str; 6] = ["kafka", "init", "--replicas", "1", "--in-sync-min", "1"];
 
 /// A topic of its own, and a folder to work in.
-struct Topic {
-    dir: Dir,
+pub(crate) struct Topic {
+    pub(crate) dir: Dir,
     brokers: String,
     name: String,
-    journal: String,
+    pub(crate) journal: String,
 }
 
 impl Topic {
     /// `None`, and says so, without a broker.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         let Ok(state) = std::fs::read_to_string(target.join("kafka/one/cluster.json")) else {
             eprintln!("skipped: no Kafka; `cargo xtask kafka up --name one` starts it");
