@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mainspring::api::{
-    Descriptor, EventSink, Harness, HarnessError, Mediation, Signal, Start, ToolCall, async_trait,
+    Descriptor, EventSink, Harness, HarnessError, Json, Mediation, Signal, Start, ToolCall,
+    async_trait,
 };
 use mainspring::transport_grpc::{Listener, ServeOptions, serve_harness};
 use serde_json::Value;
@@ -39,12 +40,13 @@ impl Harness for Patient {
             let call = ToolCall {
                 id: "c1".to_owned(),
                 tool: "deploy".to_owned(),
+                args: Some([("to".to_owned(), Json::from("prod"))].into()),
                 mediation: Mediation::RequiresApproval,
-                ..ToolCall::default()
+                idempotency_key: "deploy-c1".to_owned(),
             };
             sink.tool_call(call).await?;
         }
-        sink.output("done".to_owned()).await
+        Ok(sink.output("done".to_owned()).await?)
     }
 }
 
@@ -144,7 +146,7 @@ fn a_turn_of_a_killed_host_is_taken_over_and_one_of_a_live_host_is_not() {
     }
     eprintln!("taken over {:?} after the kill", killed.elapsed());
     hosts.harness.go.set(());
-    while hosts.state("b", &session)["exec_state"] != "COMPLETED" {
+    while hosts.state("b", &session)["exec_state"] != "EXEC_COMPLETED" {
         assert!(killed.elapsed() < PATIENCE, "{}", hosts.state("b", &session));
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -157,8 +159,9 @@ fn describe_says_how_durable_the_log_is_and_which_host_is_warm() {
     let Some(hosts) = Hosts::new() else { return };
     let (_a, _b) = (hosts.serve("a"), hosts.serve("b"));
     let parked = hosts.at("a", &["exec", "--harness", "patient", "--input", "x"]);
+    assert_eq!(parked.code, 5, "{parked:?}");
     let session = session_of(&parked.stdout);
     let shown = hosts.at("b", &["describe", "--session", &session]).ok();
-    assert!(shown.contains("durability"), "{shown}");
-    assert!(shown.contains("warm"), "{shown}");
+    assert!(shown.contains("\nwarm host pid/"), "{shown}");
+    assert!(shown.contains("\nstore flushed\n"), "{shown}");
 }
