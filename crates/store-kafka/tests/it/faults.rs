@@ -183,3 +183,43 @@ async fn an_entry_that_cannot_be_read_breaks_its_session_alone() {
     }
     assert_eq!(read_all(&*a, &other).await.unwrap().len(), 2);
 }
+
+/// A transaction of somebody else that nobody ends hides nothing that was
+/// committed after it, and the mark that ends it at last holds nobody up.
+#[tokio::test(flavor = "multi_thread")]
+async fn b47_a_hanging_transaction_hides_nothing() {
+    use rdkafka::ClientConfig;
+    use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let a = host(&config, empty_view()).await;
+    let uid = session(&a, "s").await;
+    say(&a, &uid, "before").await.unwrap();
+    let partition = partition_of(&config, &uid);
+    let ten = Duration::from_secs(10);
+    let foreign = || -> BaseProducer {
+        ClientConfig::new()
+            .set("bootstrap.servers", &config.brokers)
+            .set("transactional.id", &config.topic)
+            .create()
+            .unwrap()
+    };
+    let hanging = foreign();
+    hanging.init_transactions(ten).unwrap();
+    hanging.begin_transaction().unwrap();
+    let record: BaseRecord<'_, (), str> =
+        BaseRecord::to(&config.topic).partition(partition.cast_signed()).payload("never ended");
+    hanging.send(record).map_err(|(error, _)| error).unwrap();
+    hanging.flush(ten).unwrap();
+
+    say(&a, &uid, "after").await.unwrap();
+    let b = host(&config, empty_view()).await;
+    assert_eq!(read_all(&*b, &uid).await.unwrap().len(), 2);
+    // Its successor ends it: the log now ends with a mark that no reader is given.
+    foreign().init_transactions(ten).unwrap();
+    for log in [&a, &b] {
+        assert_eq!(read_all(&**log, &uid).await.unwrap().len(), 2);
+    }
+    say(&b, &uid, "at last").await.unwrap();
+    let c = host(&config, empty_view()).await;
+    assert_eq!(read_all(&*c, &uid).await.unwrap().len(), 3);
+}
