@@ -7,12 +7,11 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use mainspring_api::{AppendId, BoxStream, Event, Head, Seq, SessionUid, Timestamp};
 
-use super::ops::{self, Op, OpError, Reply, Staged};
-use super::{keys, read};
+use super::ops::{self, Op, Reply, Staged};
 use crate::chain::{ChainVerifier, StoredRecord};
 use crate::engine::{EngineError, KvRead, Space};
 use crate::error::LogError;
-use crate::log::{ImportCheck, ImportRecord, ImportRow, ReadLimit, SessionRow};
+use crate::log::{ImportCheck, ImportRecord, ImportRow, SessionRow};
 
 /// Whatever writes operations.
 #[async_trait]
@@ -184,32 +183,6 @@ impl Import<'_> {
         }
         Ok(())
     }
-}
-
-/// A page of what is staged under `store`.
-pub(super) fn staged_records(
-    kv: &dyn KvRead,
-    store: &SessionUid,
-    from: Seq,
-    limit: ReadLimit,
-) -> Result<Vec<StoredRecord>, OpError> {
-    let (mut found, mut bytes, mut damaged) = (Vec::new(), 0, None);
-    let prefix = keys::session_prefix(store);
-    let range = (keys::record(store, from), keys::after(&prefix));
-    kv.scan(Space::Records, &range.0, &range.1, &mut |key, value| {
-        match keys::decode_record(read::key_seq(key), value) {
-            Ok(record) => {
-                bytes += record.canonical.len();
-                found.push(record);
-            }
-            Err(error) => damaged = Some(error),
-        }
-        if damaged.is_some() || found.len() >= limit.records || bytes >= limit.bytes {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    })?;
-    damaged.map_or(Ok(found), |error| Err(error.into()))
 }
 
 /// Imports that were not gone on with since `before`.

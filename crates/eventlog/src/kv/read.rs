@@ -175,8 +175,18 @@ pub(super) fn records_after(
     row: &KvRow,
     limit: ReadLimit,
 ) -> Result<Vec<StoredRecord>, OpError> {
-    let prefix = keys::session_prefix(&row.store);
-    let from = keys::record(&row.store, row.row.view.head.seq.next());
+    stored_from(kv, &row.store, row.row.view.head.seq.next(), limit)
+}
+
+/// A page of what is stored under a name, without later notes.
+pub(super) fn stored_from(
+    kv: &dyn KvRead,
+    store: &SessionUid,
+    from: Seq,
+    limit: ReadLimit,
+) -> Result<Vec<StoredRecord>, OpError> {
+    let prefix = keys::session_prefix(store);
+    let from = keys::record(store, from);
     let (mut found, mut bytes, mut damaged) = (Vec::new(), 0, None);
     kv.scan(Space::Records, &from, &keys::after(&prefix), &mut |key, value| {
         match keys::decode_record(key_seq(key), value) {

@@ -266,7 +266,7 @@ impl<E: Engine> Replica<E> {
         limit: ReadLimit,
     ) -> Result<Vec<StoredRecord>, LogError> {
         let store = store.clone();
-        self.read(move |kv| staging::staged_records(kv, &store, from, limit)).await
+        self.read(move |kv| read::stored_from(kv, &store, from, limit)).await
     }
 
     /// Imports that were last gone on with before `before` and are not published.
