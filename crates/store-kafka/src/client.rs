@@ -39,6 +39,12 @@ impl KafkaConfig {
     }
 }
 
+/// The monotonic clock, by which this host measures how long it hears nothing.
+#[expect(clippy::disallowed_methods, reason = "waits of threads are bounded by it")]
+pub(crate) fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
 /// Drops a client on a thread of its own: one that has lost its brokers may take
 /// long to close, or for ever.
 pub(crate) fn let_go<T: Send + 'static>(client: T) {

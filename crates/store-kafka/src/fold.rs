@@ -12,7 +12,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::client::Reader;
+use crate::client::{Reader, now};
 use crate::error::{Halt, is_lost_offset, is_lost_topic};
 use crate::frame::{Frame, Genesis, RULES_LEVEL, Statement};
 use crate::judge::{FoldDigest, Name, Place, State, Verdict, Void, judge};
@@ -67,8 +67,6 @@ struct Partition {
     digests: VecDeque<(u64, FoldDigest)>,
     /// Messages since the last digest in the log.
     undigested: u64,
-    /// Messages whose digest an operator has voided.
-    voided: HashSet<u64>,
 }
 
 /// What the fold shares with the rest of its store.
@@ -128,7 +126,6 @@ impl Fold {
                 cache,
                 digests: VecDeque::new(),
                 undigested: 0,
-                voided: HashSet::new(),
             });
             self.parts.progress.judged(partition, mark.next);
         }
@@ -277,16 +274,22 @@ impl Fold {
                 "a message that is no frame of the rules in force is void"
             );
         }
+        // Before anything is judged, so that a message is judged as a whole or not at all.
+        for entry in frame.iter().flat_map(|frame| &frame.entries) {
+            match at.check(offset, &entry.statement) {
+                Ok(()) => {}
+                Err(Stop::Halt(why)) => return Err(why),
+                Err(Stop::Disagrees) if (self.parts.is_voided)(partition, offset) => {}
+                Err(Stop::Disagrees) => return self.disagrees(partition, offset),
+            }
+        }
         at.cache.begin(offset, self.parts.progress.applied(partition));
         let mut verdicts = Vec::new();
         for entry in frame.iter().flat_map(|frame| &frame.entries) {
             match at.judge(&self.parts.progress, offset, &entry.statement) {
-                Ok(verdict) => verdicts.push(verdict),
-                Err(Stop::Halt(why)) => return Err(why),
-                Err(Stop::Disagrees) => {
-                    self.disagrees(partition, offset)?;
-                    return Ok(());
-                }
+                Some(verdict) => verdicts.push(verdict),
+                // The store is closed: nobody is told of this message any more.
+                None => return Ok(()),
             }
         }
         let changed = at.cache.take_changed();
@@ -315,6 +318,12 @@ impl Fold {
     ) -> Option<Vec<Sent>> {
         let frame = frame.filter(|frame| frame.writer == *self.parts.lanes.writer())?;
         let mut sent = self.parts.lanes.read_back(partition, frame.number)?;
+        // Whoever else writes in this host's name is not answered for it.
+        let ids = frame.entries.iter().map(|entry| entry.id);
+        if !sent.iter().map(|sent| sent.id).eq(ids) {
+            tracing::error!(partition, offset, "a message in this host's name is not its own");
+            return None;
+        }
         for (sent, verdict) in sent.iter_mut().zip(verdicts) {
             if verdict.is_ok() && sent.wants_reply {
                 continue;
@@ -325,48 +334,22 @@ impl Fold {
         Some(sent)
     }
 
-    /// A digest in the log is not what this fold had: it is folded again, once,
-    /// and then either the log voids that digest or this host stops.
+    /// A digest in the log is not what this fold had, and the log voids it
+    /// nowhere: all is folded again, once, and then this host stops.
     fn disagrees(&mut self, partition: u32, offset: u64) -> Result<(), Halt> {
-        if self.suspects.insert((partition, offset)) && !(self.parts.is_voided)(partition, offset) {
-            tracing::error!(
-                partition,
-                offset,
-                "digest_disagrees: the view is filled anew, to fold again"
-            );
-            (self.parts.rebuild)();
-            // Until the view says where to start, nothing is read.
-            self.partitions.clear();
-            return self.parts.consumer.unassign().or(Ok(()));
+        if !self.suspects.insert((partition, offset)) {
+            return Err(Halt::DigestDisagrees { partition, offset });
         }
-        if (self.parts.is_voided)(partition, offset) {
-            if let Some(at) = self.partitions.get_mut(partition as usize) {
-                at.voided.insert(offset);
-            }
-            return self.reread(partition, offset);
-        }
-        Err(Halt::DigestDisagrees { partition, offset })
-    }
-
-    /// Reads on from a message that was left.
-    fn reread(&self, partition: u32, offset: u64) -> Result<(), Halt> {
-        let to = Offset::Offset(offset.cast_signed());
-        let sought = self.parts.consumer.seek(
-            &self.parts.topic,
-            partition.cast_signed(),
-            to,
-            Duration::from_secs(5),
+        tracing::error!(
+            partition,
+            offset,
+            "digest_disagrees: the view is filled anew, to fold again"
         );
-        if let Err(error) = sought {
-            tracing::error!(%error, partition, offset, "the log cannot be read on");
-        }
-        Ok(())
+        (self.parts.rebuild)();
+        // Until the view says where to start, nothing is read.
+        self.partitions.clear();
+        self.parts.consumer.unassign().or(Ok(()))
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "measures how long the log is away")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Why a message is not folded.
@@ -376,36 +359,46 @@ enum Stop {
 }
 
 impl Partition {
+    /// Whether this host can go on with a message that states this.
+    fn check(&self, offset: u64, statement: &Statement) -> Result<(), Stop> {
+        let partition = self.place.partition;
+        match statement {
+            Statement::Activate { level } | Statement::Genesis(Genesis { level, .. })
+                if *level > RULES_LEVEL =>
+            {
+                let (level, known) = (*level, RULES_LEVEL);
+                Err(Stop::Halt(Halt::RulesUnknown { partition, offset, level, known }))
+            }
+            Statement::Digest { offset: of, digest } => {
+                let known = self.digests.iter().rev().find(|(known, _)| known == of);
+                match known {
+                    Some((_, known)) if known.0 != *digest => Err(Stop::Disagrees),
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What becomes of an entry; `None` when the store is closed first.
     fn judge(
         &mut self,
         progress: &Progress,
         offset: u64,
         statement: &Statement,
-    ) -> Result<Verdict, Stop> {
-        let partition = self.place.partition;
-        Ok(match statement {
+    ) -> Option<Verdict> {
+        match statement {
             Statement::Op(terms) => settle(progress, || judge(&mut self.cache, self.place, terms)),
-            Statement::Genesis(_) if offset > 0 => Err(Void::Misplaced),
-            Statement::Activate { level } | Statement::Genesis(Genesis { level, .. })
-                if *level > RULES_LEVEL =>
-            {
-                let (level, known) = (*level, RULES_LEVEL);
-                return Err(Stop::Halt(Halt::RulesUnknown { partition, offset, level, known }));
-            }
-            Statement::Digest { offset: of, digest } => {
-                let known = self.digests.iter().rev().find(|(known, _)| known == of);
-                let other = known.is_some_and(|(_, known)| known.0 != *digest);
-                if other && !self.voided.contains(&offset) {
-                    return Err(Stop::Disagrees);
-                }
+            Statement::Genesis(_) if offset > 0 => Some(Err(Void::Misplaced)),
+            Statement::Digest { .. } => {
                 self.undigested = 0;
-                Ok(())
+                Some(Ok(()))
             }
             Statement::Genesis(_)
             | Statement::Activate { .. }
             | Statement::Barrier
-            | Statement::VoidDigest { .. } => Ok(()),
-        })
+            | Statement::VoidDigest { .. } => Some(Ok(())),
+        }
     }
 
     /// Moves beyond a message that was judged.
@@ -449,15 +442,18 @@ impl Partition {
 }
 
 /// Judges until what was left behind can be looked up: without it the fold
-/// cannot go on.
-fn settle(progress: &Progress, mut judge: impl FnMut() -> Result<Verdict, EngineError>) -> Verdict {
+/// cannot go on. `None` when the store is closed first.
+fn settle(
+    progress: &Progress,
+    mut judge: impl FnMut() -> Result<Verdict, EngineError>,
+) -> Option<Verdict> {
     loop {
         match judge() {
-            Ok(verdict) => return verdict,
+            Ok(verdict) => return Some(verdict),
             Err(error) => {
                 tracing::error!(error = %mainspring_api::report(&error), "the view cannot be read");
                 if progress.is_over() {
-                    return Err(Void::Frame);
+                    return None;
                 }
                 std::thread::sleep(POLL);
             }

@@ -16,7 +16,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
-use crate::client::Reader;
+use crate::client::{Reader, now};
 use crate::config::KafkaConfig;
 use crate::error::unsent;
 use crate::frame::Writer;
@@ -154,13 +154,12 @@ impl Hosts {
 
     /// Whether a sign of life of a holder came lately. Waits until this host has
     /// listened for as long as one may be silent.
-    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
     pub(crate) async fn is_alive(&self, holder: &str) -> Result<bool, LogError> {
         let silence_max = self.shared.silence_max;
         let listened = async {
             loop {
                 let heard = self.shared.heard.listen();
-                let now = Instant::now();
+                let now = now();
                 let wait = {
                     let table = self.shared.lock();
                     if let Some(alive) = table.is_alive(holder, now, silence_max) {
@@ -179,9 +178,8 @@ impl Hosts {
     }
 
     /// The live host that has a partition at hand.
-    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
     pub(crate) fn warm_host(&self, partition: u32) -> Option<WarmHost> {
-        let now = Instant::now();
+        let now = now();
         let table = self.shared.lock();
         let live = table.heard.values().filter(|heard| {
             now.duration_since(heard.at) <= self.shared.silence_max
@@ -195,9 +193,8 @@ impl Hosts {
     }
 
     /// Whether this host is the one of the live ones that does what one should.
-    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
     pub(crate) fn is_first(&self) -> bool {
-        let now = Instant::now();
+        let now = now();
         let table = self.shared.lock();
         let live = table.heard.values().filter(|heard| {
             now.duration_since(heard.at) <= self.shared.silence_max
@@ -205,11 +202,6 @@ impl Hosts {
         });
         live.map(|heard| &heard.beat.host).min() == Some(&table.own.host)
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 impl Table {
@@ -272,7 +264,6 @@ struct Client {
 }
 
 impl Client {
-    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
     fn run(mut self) {
         let mut last: Option<Instant> = None;
         while !self.shared.closed.load(Ordering::Acquire) {
@@ -287,7 +278,7 @@ impl Client {
             if !beat.holders.is_empty() || !beat.address.is_empty() {
                 self.join_group();
                 if due || changed {
-                    last = Some(Instant::now());
+                    last = Some(now());
                     self.tell(&beat);
                 }
             }
@@ -305,14 +296,13 @@ impl Client {
 
     /// A host that gives signs of life and does not hear its own for long makes
     /// its clients anew: one that has lost its brokers may never find them again.
-    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
     fn renew_if_deaf(&mut self, beat: &Beat) {
         let heard = self.shared.lock().heard.get(&beat.host).map(|own| own.at);
         let since = heard.map_or(self.made, |heard| heard.max(self.made));
         if (beat.holders.is_empty() && beat.address.is_empty()) || since.elapsed() < DEAF_MAX {
             return;
         }
-        self.made = Instant::now();
+        self.made = now();
         if let (Ok(listener), Ok(producer)) =
             (self.config.open_reader(), self.config.plain_producer().create())
         {
@@ -325,7 +315,6 @@ impl Client {
     }
 
     /// Listens from the topic's end on.
-    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
     fn listen(&self) {
         let end = self.listener.fetch_watermarks(&self.topic, 0, Duration::from_secs(2));
         let assigned = end.and_then(|(_, end)| {
@@ -334,7 +323,7 @@ impl Client {
             self.listener.assign(&list)
         });
         match assigned {
-            Ok(()) => self.shared.lock().listening = Some(Instant::now()),
+            Ok(()) => self.shared.lock().listening = Some(now()),
             Err(error) => tracing::debug!(%error, "the hosts' topic cannot be read now"),
         }
     }
@@ -371,7 +360,6 @@ impl Client {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "by this host's own monotonic clock")]
     fn hear(&self) {
         let mut wait = POLL;
         loop {
@@ -392,7 +380,7 @@ impl Client {
                 }
             };
             wait = Duration::ZERO;
-            let now = Instant::now();
+            let now = now();
             let mut table = self.shared.lock();
             table.heard.retain(|_, heard| now.duration_since(heard.at) < FORGET_AFTER);
             table.heard.insert(beat.host.clone(), Heard { at: now, beat });

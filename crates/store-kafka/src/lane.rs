@@ -19,7 +19,7 @@ use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, ClientContext};
 use tokio::sync::Semaphore;
 
-use crate::client::Quiet;
+use crate::client::{Quiet, now};
 use crate::config::{FRAME_BYTES_MAX, KafkaConfig};
 use crate::error::{Halt, is_refused, unknown, unsent};
 use crate::frame::{Draft, ENTRIES_MAX, Statement, Writer};
@@ -44,6 +44,7 @@ pub(crate) struct Judged {
 /// An entry that this host has sent, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Sent {
+    pub(crate) id: AppendId,
     /// The operation as its caller gave it, so that it need not be decoded.
     pub(crate) op: Option<Arc<Op>>,
     /// Whether the caller waits for the view's answer, and not the verdict alone.
@@ -250,7 +251,7 @@ impl Lanes {
         };
         let (answer, mut judged) = oneshot::channel();
         let ticket =
-            self.queue(partition, draft, Sent { op, wants_reply, answer: Some(answer) })?;
+            self.queue(partition, draft, Sent { id, op, wants_reply, answer: Some(answer) })?;
         let answered = tokio::time::timeout(self.write_max, &mut judged).await;
         match answered {
             Ok(Ok(judged)) => judged,
@@ -264,8 +265,9 @@ impl Lanes {
 
     /// Writes what nobody waits for.
     pub(crate) fn post(&self, partition: u32, statement: &Statement) {
-        let draft = Draft::new(AppendId::new([0; 16]), statement, Vec::new());
-        let sent = Sent { op: None, wants_reply: false, answer: None };
+        let id = AppendId::new([0; 16]);
+        let draft = Draft::new(id, statement, Vec::new());
+        let sent = Sent { id, op: None, wants_reply: false, answer: None };
         // A store that is closed needs it no more.
         let _ = self.queue(partition, draft, sent);
     }
@@ -367,11 +369,6 @@ impl Lanes {
             }
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "measures how long a client is deaf")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// As many of the queued jobs as one message takes.

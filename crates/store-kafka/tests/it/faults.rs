@@ -139,7 +139,19 @@ async fn a_wrong_digest_stops_a_host_until_it_is_voided() {
     let partition = partition_of(&config, &uid);
     let of = raw::messages(&config, partition).last().unwrap().0.cast_unsigned();
     let wrong = raw::head(3, &[&of.to_be_bytes(), &[7; 32]]);
-    raw::put(&config, partition, &raw::frame(1, &[(wrong, Vec::new())]));
+    // With an operation in the same message: it is judged once, whatever becomes
+    // of the digest.
+    let beside = (0..100).map(|n| sample::session(&format!("beside-{n}")));
+    let beside = beside.into_iter().find(|beside| a.may_be_child(&uid, beside)).unwrap();
+    let name = beside.as_str().as_bytes();
+    let length = u16::try_from(name.len()).unwrap().to_be_bytes();
+    let create = raw::head(16, &[&length, name, &[0]]);
+    let row = serde_json::json!({
+        "project": "default", "name": "", "harness": "", "model": "", "labels": {},
+        "annotations": {}, "origin": null, "identity": null, "owner": null,
+    });
+    let entries = [(create, row.to_string().into_bytes()), (wrong, Vec::new())];
+    raw::put(&config, partition, &raw::frame(1, &entries));
     let at = of + 1;
     let why = halted(&a).await;
     assert_eq!(why, Halt::DigestDisagrees { partition, offset: at });
@@ -149,6 +161,7 @@ async fn a_wrong_digest_stops_a_host_until_it_is_voided() {
     for view in [view, empty_view()] {
         let again = host(&config, view).await;
         say(&again, &uid, "more").await.unwrap();
+        again.get(&beside, Level::Committed).await.unwrap();
         assert!(again.halted().is_none());
     }
 }
