@@ -55,6 +55,7 @@ const TABLE: &[(&str, Layer)] = &[
             "eventlog",
             "facade",
             "store-fjall",
+            "store-kafka",
             "store-redb",
             "transport-grpc",
         ]),

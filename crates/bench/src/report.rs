@@ -15,6 +15,10 @@ pub enum Unit {
     Nanos,
     /// Operations or records a second.
     PerSecond,
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
     /// Mebibytes.
     MiB,
     /// A count.
@@ -29,6 +33,8 @@ impl Unit {
             Self::Micros => "us",
             Self::Nanos => "ns",
             Self::PerSecond => "/s",
+            Self::Seconds => "s",
+            Self::Bytes => "B",
             Self::MiB => "MiB",
             Self::Count => "",
             Self::Ratio => "x",
@@ -41,8 +47,9 @@ impl Unit {
             Self::PerSecond if figure >= 1e3 => format!("{:.1} k/s", figure / 1e3),
             Self::Count => format!("{figure:.0}"),
             Self::Ratio => format!("{figure:.3}"),
+            Self::Seconds => format!("{figure:.2} s"),
             Self::MiB | Self::Micros => format!("{figure:.1} {}", self.name()),
-            Self::Nanos | Self::PerSecond => format!("{figure:.0} {}", self.name()),
+            Self::Nanos | Self::PerSecond | Self::Bytes => format!("{figure:.0} {}", self.name()),
         }
     }
 }

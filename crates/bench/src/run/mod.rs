@@ -2,10 +2,14 @@
 //! the command line that they have in common.
 
 pub mod command;
+#[cfg(feature = "run")]
 pub mod floor;
 pub mod machine;
+#[cfg(feature = "run")]
 pub mod peer;
+#[cfg(feature = "run")]
 pub mod store;
+#[cfg(feature = "run")]
 pub mod twin;
 pub mod workload;
 
