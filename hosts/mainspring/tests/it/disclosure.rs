@@ -209,8 +209,8 @@ const ROWS: &[Row] = &[
 ];
 
 /// What calls no server, or is one.
-const ELSEWHERE: [&str; 7] =
-    ["serve", "stats", "compact", "config", "completions", "version", "help"];
+const ELSEWHERE: [&str; 8] =
+    ["serve", "stats", "compact", "config", "completions", "version", "help", "kafka"];
 
 #[test]
 fn every_command_has_a_row() {
