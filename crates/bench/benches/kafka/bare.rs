@@ -85,13 +85,17 @@ impl Bare {
 
     /// Writes a payload and waits until it was read back.
     pub(crate) async fn write(&self, caller: usize, payload: Vec<u8>) -> Result<()> {
+        let back = self.queue(caller, payload)?;
+        tokio::time::timeout(BACK_MAX, back).await.context("no answer")?.context("not read back")
+    }
+
+    fn queue(&self, caller: usize, payload: Vec<u8>) -> Result<oneshot::Receiver<()>> {
         let partition = caller % self.shared.lanes.len();
         let (done, back) = oneshot::channel();
         let mut lane = self.shared.lane(partition);
         lane.queue.push_back((payload, done));
         self.shared.send(partition, &mut lane)?;
-        drop(lane);
-        tokio::time::timeout(BACK_MAX, back).await.context("no answer")?.context("not read back")
+        Ok(back)
     }
 }
 

@@ -62,7 +62,8 @@ pub(crate) async fn run(
         (of(&many) - of(from.0)) / (more - from.1) as f64
     };
     let at_most = Some(Target::at_most(256.0));
-    let figures: [(&str, fn(&Measured) -> f64); 3] = [
+    type Figure = (&'static str, fn(&Measured) -> f64);
+    let figures: [Figure; 3] = [
         ("folded from the log", |of| of.folded),
         ("with its view", |of| of.opened),
         ("then listed", |of| of.listed),
