@@ -96,6 +96,8 @@ pub(crate) struct Fold {
     /// Messages whose digest was another one than this fold's, once.
     suspects: HashSet<(u32, u64)>,
     lost_since: Option<Instant>,
+    /// Since when the brokers refuse this client, and when they last did.
+    refused: Option<(Instant, Instant)>,
     /// When the last message was read, or the client made.
     read_at: Instant,
 }
@@ -108,6 +110,7 @@ impl Fold {
             run: 0,
             suspects: HashSet::new(),
             lost_since: None,
+            refused: None,
             read_at: now(),
         };
         fold.start(&marks)?;
@@ -191,6 +194,7 @@ impl Fold {
             let gone_on = match read {
                 Ok((partition, offset, bytes)) => {
                     self.lost_since = None;
+                    self.refused = None;
                     self.read_at = now();
                     self.fold(partition, offset, bytes)
                 }
@@ -227,8 +231,15 @@ impl Fold {
             }
         }
         if crate::error::is_refused(error) {
-            let why = format!("topic {} may not be read: {error}", self.parts.topic);
-            return Err(Halt::AccessRefused(why));
+            let at = now();
+            // One refusal now and one hours ago are two that passed.
+            let still = self.refused.filter(|(_, last)| at - *last < LOST_MAX);
+            let since = still.map_or(at, |(since, _)| since);
+            self.refused = Some((since, at));
+            if at - since >= crate::log::REFUSED_MAX {
+                let why = format!("topic {} may not be read: {error}", self.parts.topic);
+                return Err(Halt::AccessRefused(why));
+            }
         }
         if is_lost_topic(error) {
             self.lost_since.get_or_insert_with(now);

@@ -36,7 +36,7 @@ pub(crate) fn ask<T>(
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        if crate::error::is_refused(&error) {
+        if crate::error::is_refused(&error) && since.elapsed() >= REFUSED_MAX {
             return Err(Halt::AccessRefused(format!("{what}: {error}")).into());
         }
         if since.elapsed() >= ASK_MAX {
@@ -45,6 +45,10 @@ pub(crate) fn ask<T>(
         std::thread::sleep(AGAIN);
     }
 }
+
+/// How long brokers may refuse before that counts: a rule that was just made, or
+/// a topic, is not known to every broker.
+pub(crate) const REFUSED_MAX: Duration = Duration::from_secs(2);
 
 /// How long a topic that is not known may take to be: one that was just made is
 /// not known to every broker.
@@ -139,7 +143,9 @@ pub(crate) fn each_message(
             Some(Err(error)) if crate::error::is_lost_offset(&error) => {
                 return Err(unsent("the log has no message there", error));
             }
-            Some(Err(error)) if crate::error::is_refused(&error) => {
+            Some(Err(error))
+                if crate::error::is_refused(&error) && since.elapsed() >= REFUSED_MAX =>
+            {
                 return Err(
                     Halt::AccessRefused(format!("topic {topic} may not be read: {error}")).into()
                 );
