@@ -1,7 +1,7 @@
 //! How far a host is, and whether it goes on.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use event_listener::{Event, Listener as _};
@@ -14,6 +14,8 @@ use crate::error::Halt;
 pub(crate) struct Progress {
     partitions: Vec<Positions>,
     changed: Event,
+    /// Those who wait for the view.
+    waiting: AtomicUsize,
     over: Event,
     halted: OnceLock<Halt>,
     closed: AtomicBool,
@@ -43,6 +45,7 @@ impl Progress {
         Self {
             partitions: (0..partitions).map(|_| Positions::default()).collect(),
             changed: Event::new(),
+            waiting: AtomicUsize::new(0),
             over: Event::new(),
             halted: OnceLock::new(),
             closed: AtomicBool::new(false),
@@ -133,6 +136,11 @@ impl Progress {
         Ok(())
     }
 
+    /// Whether somebody waits for the view.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
     /// Waits until the view has everything before `end`; `false` when that takes
     /// longer than `max`.
     pub(crate) async fn wait(
@@ -141,6 +149,10 @@ impl Progress {
         end: u64,
         max: Duration,
     ) -> Result<bool, LogError> {
+        if self.applied(partition) >= end {
+            return self.check().map(|()| true);
+        }
+        let _waiting = Waiting::of(&self.waiting);
         let reached = async {
             loop {
                 let changed = self.changed.listen();
@@ -155,5 +167,21 @@ impl Progress {
             Ok(reached) => reached.map(|()| true),
             Err(_) => Ok(false),
         }
+    }
+}
+
+/// Counts one who waits, for as long as it does.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn of(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

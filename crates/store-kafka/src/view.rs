@@ -8,6 +8,7 @@ use mainspring_api::SessionUid;
 use mainspring_eventlog::replica::{Decided, Op, Replica, Terms, decode};
 use mainspring_eventlog::{EngineError, Keep, LogError, Space};
 
+use crate::client::now;
 use crate::engine::PartitionEngine;
 use crate::fold::{Folded, Restart};
 use crate::frame::{Entry, Frame, Statement};
@@ -20,6 +21,10 @@ use crate::progress::Progress;
 const STEP_MAX: usize = 1_024;
 /// Bytes of one step, after which no more messages join it.
 const STEP_BYTES_MAX: usize = 16 << 20;
+/// How long a step that nobody waits for waits for more.
+const GATHER_MAX: Duration = Duration::from_millis(10);
+/// How often it looks meanwhile whether somebody does.
+const GATHER_SLICE: Duration = Duration::from_millis(1);
 /// How long what was applied may wait to become durable.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
 /// Bytes of messages that may wait to become durable.
@@ -59,7 +64,6 @@ struct Behind {
 
 impl Writer {
     /// Applies what the fold sends until the store is closed.
-    #[expect(clippy::disallowed_methods, reason = "bounds how long the view is behind")]
     pub(crate) fn run(mut self) {
         let mut behind = Behind { since: None, bytes: 0 };
         loop {
@@ -71,7 +75,7 @@ impl Writer {
             let (step, refill) = first.map(|first| self.gather(first)).unwrap_or_default();
             behind.bytes += step.iter().map(|folded| folded.bytes.len()).sum::<usize>();
             if !step.is_empty() {
-                behind.since.get_or_insert_with(Instant::now);
+                behind.since.get_or_insert_with(now);
             }
             let due = behind.since.is_some_and(|since| since.elapsed() >= BEHIND_MAX)
                 || behind.bytes >= BEHIND_BYTES_MAX;
@@ -94,9 +98,12 @@ impl Writer {
         }
     }
 
-    /// What is there now, as far as one step takes it.
+    /// What is there, as far as one step takes it. While nobody waits for it a
+    /// step waits a moment for more: a transaction for each message would take
+    /// the processor from those who write.
     fn gather(&self, first: Input) -> (Vec<Folded>, Option<Task>) {
         let (mut step, mut bytes) = (Vec::new(), 0);
+        let until = now() + GATHER_MAX;
         let mut next = Some(first);
         while let Some(input) = next {
             match input {
@@ -109,9 +116,27 @@ impl Writer {
                 }
             }
             let full = step.len() >= STEP_MAX || bytes >= STEP_BYTES_MAX;
-            next = if full { None } else { self.input.try_recv().ok() };
+            next = if full { None } else { self.next(&step, until) };
         }
         (step, None)
+    }
+
+    fn next(&self, step: &[Folded], until: Instant) -> Option<Input> {
+        loop {
+            if let Ok(input) = self.input.try_recv() {
+                return Some(input);
+            }
+            let replies = step.iter().filter_map(|folded| folded.sent.as_ref());
+            let waits = replies.flatten().any(|sent| sent.wants_reply);
+            if waits || self.view.progress.is_waited_for() || now() >= until {
+                return None;
+            }
+            match self.input.recv_timeout(GATHER_SLICE) {
+                Ok(input) => return Some(input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
     }
 
     fn apply(&mut self, step: Vec<Folded>, keep: Keep) -> Result<(), EngineError> {
