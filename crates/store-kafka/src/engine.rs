@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mainspring_eventlog::{Engine, EngineError, EngineUsage, Keep, KvRead, KvWrite, Space, Visit};
 
+use crate::mark::Mark;
+use crate::messages::refused;
+
 /// The form of a place in the log: a tag that no stored record starts with.
 const PLACE: u8 = 2;
 
@@ -68,6 +71,8 @@ struct At {
     offset: AtomicU64,
     entry: AtomicU32,
     records: AtomicU32,
+    /// The next message after those that readers were promised.
+    promised: AtomicU64,
 }
 
 impl PartitionEngine {
@@ -80,6 +85,12 @@ impl PartitionEngine {
         self.at.offset.store(offset, Ordering::Relaxed);
         self.at.entry.store(entry, Ordering::Relaxed);
         self.at.records.store(0, Ordering::Relaxed);
+    }
+
+    /// What is read from here on has every message before `next`, or fails: an
+    /// engine that opens itself anew shows what was durable, which is less.
+    pub(crate) fn promise(&self, next: u64) {
+        self.at.promised.store(next, Ordering::Release);
     }
 
     /// The engine under all partitions.
@@ -303,7 +314,15 @@ impl Engine for PartitionEngine {
         &self,
         f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        self.base.read(&mut |kv| f(&Reader(self, kv)))
+        // Before the snapshot, which can then only have more.
+        let promised = self.at.promised.load(Ordering::Acquire);
+        self.base.read(&mut |kv| {
+            let reader = Reader(self, kv);
+            if promised > 0 && Mark::load(&reader)?.next < promised {
+                return Err(refused("the view is being filled again".to_owned()));
+            }
+            f(&reader)
+        })
     }
 
     fn write(

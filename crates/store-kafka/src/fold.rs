@@ -264,7 +264,8 @@ impl Fold {
 
     fn fold(&mut self, partition: u32, offset: u64, bytes: Bytes) -> Result<(), Halt> {
         let count = self.partitions.len();
-        if count == 0 {
+        // The view says soon where to go on.
+        if count == 0 || self.parts.progress.run() != self.run {
             return Ok(());
         }
         let Some(at) = self.partitions.get_mut(partition as usize) else {
@@ -297,11 +298,15 @@ impl Fold {
         at.cache.begin(offset, self.parts.progress.applied(partition));
         let mut verdicts = Vec::new();
         for entry in frame.iter().flat_map(|frame| &frame.entries) {
-            match at.judge(&self.parts.progress, offset, &entry.statement) {
+            match at.judge(&self.parts.progress, self.run, offset, &entry.statement) {
                 Some(verdict) => verdicts.push(verdict),
-                // The store is closed: nobody is told of this message any more.
+                // Closed, or to go on from elsewhere: nobody is told of this message.
                 None => return Ok(()),
             }
+        }
+        // A view that was found behind is no ground to judge by.
+        if self.parts.progress.run() != self.run {
+            return Ok(());
         }
         let changed = at.cache.take_changed();
         at.advance(offset, bytes.len(), frame.as_deref(), &verdicts);
@@ -395,11 +400,14 @@ impl Partition {
     fn judge(
         &mut self,
         progress: &Progress,
+        run: u64,
         offset: u64,
         statement: &Statement,
     ) -> Option<Verdict> {
         match statement {
-            Statement::Op(terms) => settle(progress, || judge(&mut self.cache, self.place, terms)),
+            Statement::Op(terms) => {
+                settle(progress, run, || judge(&mut self.cache, self.place, terms))
+            }
             Statement::Genesis(_) if offset > 0 => Some(Err(Void::Misplaced)),
             Statement::Digest { .. } => {
                 self.undigested = 0;
@@ -453,9 +461,11 @@ impl Partition {
 }
 
 /// Judges until what was left behind can be looked up: without it the fold
-/// cannot go on. `None` when the store is closed first.
+/// cannot go on. `None` when the store is closed first, or the fold is to go on
+/// from elsewhere.
 fn settle(
     progress: &Progress,
+    run: u64,
     mut judge: impl FnMut() -> Result<Verdict, EngineError>,
 ) -> Option<Verdict> {
     loop {
@@ -463,7 +473,7 @@ fn settle(
             Ok(verdict) => return Some(verdict),
             Err(error) => {
                 tracing::error!(error = %mainspring_api::report(&error), "the view cannot be read");
-                if progress.is_over() {
+                if progress.is_over() || progress.run() != run {
                     return None;
                 }
                 std::thread::sleep(POLL);

@@ -95,6 +95,7 @@ fn open(
         let (_, end) = log::bounds(&client, &config.topic, partition)?;
         progress.heard_end(partition, end);
         progress.set_applied(partition, mark.next);
+        replicas[partition as usize].engine().promise(mark.next);
     }
     drop(client);
     start(Parts { config, genesis, durability, replicas, lanes, messages, progress }, marks)
@@ -153,7 +154,7 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
     )
     .map_err(|error| unsent("the log cannot be read", error))?;
     let view = View { replicas: replicas.clone(), progress: Arc::clone(&progress) };
-    let writer = Writer { view, input, restarts, run: 0, marks };
+    let writer = Writer { view, input, restarts, marks };
     let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let mut threads: Vec<JoinHandle<()>> = vec![
         named("kafka-view").spawn(move || writer.run()).map_err(spawn_failed)?,

@@ -14,6 +14,8 @@ use crate::error::Halt;
 pub(crate) struct Progress {
     partitions: Vec<Positions>,
     changed: Event,
+    /// How often the fold was told to go on from elsewhere.
+    run: AtomicU64,
     /// Those who wait for the view.
     waiting: AtomicUsize,
     over: Event,
@@ -45,6 +47,7 @@ impl Progress {
         Self {
             partitions: (0..partitions).map(|_| Positions::default()).collect(),
             changed: Event::new(),
+            run: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             over: Event::new(),
             halted: OnceLock::new(),
@@ -134,6 +137,15 @@ impl Progress {
             return Err(LogError::unavailable("the store is closed"));
         }
         Ok(())
+    }
+
+    /// Which run of the fold counts: what an earlier one judged is forgotten.
+    pub(crate) fn run(&self) -> u64 {
+        self.run.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_run(&self) -> u64 {
+        self.run.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Whether somebody waits for the view.

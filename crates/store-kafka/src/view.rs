@@ -52,7 +52,6 @@ pub(crate) struct Writer {
     pub(crate) view: View,
     pub(crate) input: Receiver<Input>,
     pub(crate) restarts: SyncSender<Restart>,
-    pub(crate) run: u64,
     pub(crate) marks: Vec<Mark>,
 }
 
@@ -72,6 +71,13 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
+            if first.is_none()
+                && let Err(error) = self.check()
+            {
+                self.recover(&error);
+                behind = Behind { since: None, bytes: 0 };
+                continue;
+            }
             let (step, refill) = first.map(|first| self.gather(first)).unwrap_or_default();
             behind.bytes += step.iter().map(|folded| folded.bytes.len()).sum::<usize>();
             if !step.is_empty() {
@@ -98,6 +104,17 @@ impl Writer {
         }
     }
 
+    /// Whether the view is where it was left: an engine may have opened itself
+    /// anew, without what was not durable.
+    fn check(&self) -> Result<(), EngineError> {
+        for (replica, mark) in self.view.replicas.iter().zip(&self.marks) {
+            if stands_at(replica)?.next != mark.next {
+                return Err(refused("the view is not where it was".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
     /// What is there, as far as one step takes it. While nobody waits for it a
     /// step waits a moment for more: a transaction for each message would take
     /// the processor from those who write.
@@ -109,7 +126,7 @@ impl Writer {
             match input {
                 Input::Refill(task) => return (step, Some(task)),
                 // Judged before the fold was told to go on from elsewhere.
-                Input::Folded(folded) if folded.run != self.run => {}
+                Input::Folded(folded) if folded.run != self.view.progress.run() => {}
                 Input::Folded(folded) => {
                     bytes += folded.bytes.len();
                     step.push(*folded);
@@ -201,6 +218,7 @@ impl Writer {
                 sent.tell(Ok(Judged { verdict: Ok(()), next, reply: Some(answer) }));
             }
         }
+        replica.engine().promise(mark.next);
         self.view.progress.set_applied(partition, mark.next);
         Ok(())
     }
@@ -239,23 +257,25 @@ impl Writer {
             replica.forget();
             marks.push(stands_at(replica)?);
         }
-        self.run += 1;
-        for (partition, mark) in (0..).zip(&marks) {
+        // First of all: a fold that finds less than it was promised must not
+        // judge by it.
+        let run = self.view.progress.next_run();
+        for (partition, (mark, replica)) in (0..).zip(marks.iter().zip(&self.view.replicas)) {
             self.view.progress.set_applied(partition, mark.next);
+            replica.engine().promise(mark.next);
         }
         self.marks.clone_from(&marks);
         // A fold that has ended needs to know nothing.
-        let _ = self.restarts.send(Restart { run: self.run, marks });
+        let _ = self.restarts.send(Restart { run, marks });
         Ok(())
     }
 }
 
 /// Where the view of a partition stands.
 pub(crate) fn stands_at(replica: &Replica<PartitionEngine>) -> Result<Mark, EngineError> {
-    use mainspring_eventlog::Engine as _;
     let mut mark = Mark::START;
-    replica.engine().read(&mut |kv| {
-        mark = Mark::load(kv)?;
+    replica.engine().read_stored(&mut |stored| {
+        mark = Mark::load_stored(&stored)?;
         Ok(())
     })?;
     Ok(mark)
