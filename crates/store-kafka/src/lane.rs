@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
-use mainspring_api::{AppendId, Clock};
+use mainspring_api::{AppendId, Clock, Outcome};
 use mainspring_eventlog::replica::{Op, Reply};
 use mainspring_eventlog::{LogError, replica};
 use rdkafka::config::RDKafkaLogLevel;
@@ -137,10 +137,14 @@ impl ProducerContext for Reports {
             return;
         };
         let (partition, number) = *opaque;
-        // What a broker refuses is not in the log.
+        // Also what a broker refuses: an earlier try of it may have been taken.
         let why = if is_refused(error) {
             let why = format!("topic {} may not be written: {error}", lanes.topic);
-            Halt::AccessRefused(why).into()
+            LogError::Unavailable {
+                message: why.clone(),
+                outcome: Outcome::Unknown,
+                source: Some(Arc::new(Halt::AccessRefused(why))),
+            }
         } else {
             unknown(&error.to_string())
         };

@@ -5,6 +5,7 @@ mod conformance_one;
 mod conformance_three;
 mod faults;
 mod raw;
+mod rewound;
 mod secure;
 mod staged;
 mod support;
