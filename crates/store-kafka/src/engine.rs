@@ -71,8 +71,10 @@ struct At {
     offset: AtomicU64,
     entry: AtomicU32,
     records: AtomicU32,
-    /// The next message after those that readers were promised.
+    /// The next message after those that readers were promised. It never falls.
     promised: AtomicU64,
+    /// As it, for the fold, which starts again where the view was found.
+    floor: AtomicU64,
 }
 
 impl PartitionEngine {
@@ -87,10 +89,36 @@ impl PartitionEngine {
         self.at.records.store(0, Ordering::Relaxed);
     }
 
-    /// What is read from here on has every message before `next`, or fails: an
-    /// engine that opens itself anew shows what was durable, which is less.
+    /// The view has every message before `next`. What is read from here on has as
+    /// much as was ever said, or fails: an engine that opens itself anew shows
+    /// what was durable, which is less.
     pub(crate) fn promise(&self, next: u64) {
-        self.at.promised.store(next, Ordering::Release);
+        self.at.promised.fetch_max(next, Ordering::AcqRel);
+        self.at.floor.store(next, Ordering::Release);
+    }
+
+    /// Reads for the fold: what it was told that the view has, or nothing.
+    pub(crate) fn read_for_fold(
+        &self,
+        f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.read_from(&self.at.floor, f)
+    }
+
+    fn read_from(
+        &self,
+        next: &AtomicU64,
+        f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        // Before the snapshot, which can then only have more.
+        let next = next.load(Ordering::Acquire);
+        self.base.read(&mut |kv| {
+            let reader = Reader(self, kv);
+            if next > 0 && Mark::load(&reader)?.next < next {
+                return Err(refused("the view is being filled again".to_owned()));
+            }
+            f(&reader)
+        })
     }
 
     /// The engine under all partitions.
@@ -314,15 +342,7 @@ impl Engine for PartitionEngine {
         &self,
         f: &mut dyn FnMut(&dyn KvRead) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        // Before the snapshot, which can then only have more.
-        let promised = self.at.promised.load(Ordering::Acquire);
-        self.base.read(&mut |kv| {
-            let reader = Reader(self, kv);
-            if promised > 0 && Mark::load(&reader)?.next < promised {
-                return Err(refused("the view is being filled again".to_owned()));
-            }
-            f(&reader)
-        })
+        self.read_from(&self.at.promised, f)
     }
 
     fn write(

@@ -75,7 +75,12 @@ impl States for Cache {
             self.young.insert(name.clone(), known);
             return Ok(Some(known.state));
         }
-        let Some(state) = read(&self.view, name)? else { return Ok(None) };
+        let mut stored = None;
+        self.view.read_for_fold(&mut |kv| {
+            stored = kv.get(Space::Judged, name.as_bytes())?;
+            Ok(())
+        })?;
+        let Some(state) = decoded(stored)? else { return Ok(None) };
         self.young.insert(name.clone(), Known { state, offset: 0 });
         Ok(Some(state))
     }
@@ -94,6 +99,10 @@ pub(crate) fn read(view: &PartitionEngine, name: &Name) -> Result<Option<State>,
         stored = kv.get(Space::Judged, name.as_bytes())?;
         Ok(())
     })?;
+    decoded(stored)
+}
+
+fn decoded(stored: Option<Vec<u8>>) -> Result<Option<State>, EngineError> {
     let unreadable = || crate::messages::refused("a state in the view cannot be read".to_owned());
     stored.map(|stored| State::decode(&stored).ok_or_else(unreadable)).transpose()
 }
