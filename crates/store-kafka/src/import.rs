@@ -9,7 +9,7 @@ use mainspring_eventlog::replica::{Op, OpWriter, Reply, Terms, unavailable};
 use mainspring_eventlog::{Level, LogError, ReadLimit};
 
 use crate::judge::Name;
-use crate::store::Core;
+use crate::shared::Core;
 
 /// Writes the operations of one import.
 ///

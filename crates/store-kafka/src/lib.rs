@@ -4,6 +4,7 @@
 //! the same verdict about every entry; the first valid writer wins.
 
 mod access;
+mod answers;
 mod begin;
 mod checkpoint;
 mod client;
@@ -23,7 +24,9 @@ mod mark;
 mod messages;
 mod notes;
 mod open;
+mod parts;
 mod progress;
+mod shared;
 mod states;
 mod store;
 mod sweep;

@@ -5,7 +5,7 @@ use mainspring_eventlog::replica::{Op, Terms};
 use mainspring_eventlog::{Level, LogError, ReadLimit};
 
 use crate::judge::Name;
-use crate::store::Core;
+use crate::shared::Core;
 
 /// How often a note is tried again because another one came first.
 const TRIES_MAX: usize = 16;

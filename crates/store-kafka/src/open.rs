@@ -21,8 +21,9 @@ use crate::log;
 use crate::mark::Mark;
 use crate::messages::Messages;
 use crate::progress::Progress;
+use crate::shared::Core;
 use crate::states::Cache;
-use crate::store::{Core, KafkaStore};
+use crate::store::KafkaStore;
 use crate::view::{Input, Task, View, Writer, stands_at};
 use crate::watch::{refusal, watch};
 

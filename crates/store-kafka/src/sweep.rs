@@ -7,7 +7,7 @@ use mainspring_api::{Clock as _, SystemClock, Timestamp};
 use mainspring_eventlog::{Level, LogError};
 
 use crate::import::ImportWriter;
-use crate::store::Core;
+use crate::shared::Core;
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);

@@ -22,7 +22,7 @@ use crate::error::{unknown, unsent};
 use crate::frame::Genesis;
 use crate::mark::Mark;
 use crate::messages::refused;
-use crate::store::Core;
+use crate::shared::Core;
 
 /// How long the brokers may take for what is on its way.
 const FLUSH_MAX: Duration = Duration::from_secs(60);
