@@ -133,8 +133,45 @@ mod text {
     }
 }
 
-type Map = BTreeMap<String, String>;
-type Text<'a> = Cow<'a, str>;
+pub(super) type Map = BTreeMap<String, String>;
+pub(super) type Text<'a> = Cow<'a, str>;
+pub(super) type StoredOrigin<'a> = (Text<'a>, Text<'a>, Text<'a>, Cow<'a, Map>);
+pub(super) type StoredIdentity<'a> = (Text<'a>, Text<'a>, Text<'a>);
+pub(super) type StoredOwner<'a> = (Text<'a>, Text<'a>);
+
+pub(super) fn origin_out(o: &Origin) -> StoredOrigin<'_> {
+    let attributes = Cow::Borrowed(&o.attributes);
+    ((&o.source).into(), (&o.subject).into(), (&o.uri).into(), attributes)
+}
+
+pub(super) fn origin_in((source, subject, uri, attributes): StoredOrigin<'_>) -> Origin {
+    Origin {
+        source: source.into_owned(),
+        subject: subject.into_owned(),
+        uri: uri.into_owned(),
+        attributes: attributes.into_owned(),
+    }
+}
+
+pub(super) fn identity_out(i: &IdentityRef) -> StoredIdentity<'_> {
+    ((&i.principal).into(), (&i.issuer).into(), (&i.subject).into())
+}
+
+pub(super) fn identity_in((principal, issuer, subject): StoredIdentity<'_>) -> IdentityRef {
+    IdentityRef {
+        principal: principal.into_owned(),
+        issuer: issuer.into_owned(),
+        subject: subject.into_owned(),
+    }
+}
+
+pub(super) fn owner_out(o: &Owner) -> StoredOwner<'_> {
+    ((&o.issuer).into(), (&o.subject).into())
+}
+
+pub(super) fn owner_in((issuer, subject): StoredOwner<'_>) -> Owner {
+    Owner { issuer: issuer.into_owned(), subject: subject.into_owned() }
+}
 
 #[derive(Serialize, Deserialize)]
 struct StoredRow<'a> {
@@ -145,9 +182,9 @@ struct StoredRow<'a> {
     model: Text<'a>,
     labels: Cow<'a, Map>,
     annotations: Cow<'a, Map>,
-    origin: Option<(Text<'a>, Text<'a>, Text<'a>, Cow<'a, Map>)>,
-    identity: Option<(Text<'a>, Text<'a>, Text<'a>)>,
-    owner: Option<(Text<'a>, Text<'a>)>,
+    origin: Option<StoredOrigin<'a>>,
+    identity: Option<StoredIdentity<'a>>,
+    owner: Option<StoredOwner<'a>>,
     version: u64,
     created: (i64, u32),
     updated: (i64, u32),
@@ -268,15 +305,9 @@ impl<'a> From<&'a KvRow> for StoredRow<'a> {
             model: (&s.model).into(),
             labels: Cow::Borrowed(&s.labels),
             annotations: Cow::Borrowed(&s.annotations),
-            origin: s.origin.as_ref().map(|o| {
-                let attributes = Cow::Borrowed(&o.attributes);
-                ((&o.source).into(), (&o.subject).into(), (&o.uri).into(), attributes)
-            }),
-            identity: s
-                .identity
-                .as_ref()
-                .map(|i| ((&i.principal).into(), (&i.issuer).into(), (&i.subject).into())),
-            owner: s.owner.as_ref().map(|o| ((&o.issuer).into(), (&o.subject).into())),
+            origin: s.origin.as_ref().map(origin_out),
+            identity: s.identity.as_ref().map(identity_out),
+            owner: s.owner.as_ref().map(owner_out),
             version: *version,
             created: time_out(*create_time),
             updated: time_out(*update_time),
@@ -314,21 +345,9 @@ impl StoredRow<'_> {
                 model: owned(self.model),
                 labels: self.labels.into_owned(),
                 annotations: self.annotations.into_owned(),
-                origin: self.origin.map(|(source, subject, uri, attributes)| Origin {
-                    source: owned(source),
-                    subject: owned(subject),
-                    uri: owned(uri),
-                    attributes: attributes.into_owned(),
-                }),
-                identity: self.identity.map(|(principal, issuer, subject)| IdentityRef {
-                    principal: owned(principal),
-                    issuer: owned(issuer),
-                    subject: owned(subject),
-                }),
-                owner: self.owner.map(|(issuer, subject)| Owner {
-                    issuer: owned(issuer),
-                    subject: owned(subject),
-                }),
+                origin: self.origin.map(origin_in),
+                identity: self.identity.map(identity_in),
+                owner: self.owner.map(owner_in),
             },
             version: self.version,
             create_time: time_in(self.created),

@@ -1,11 +1,8 @@
 //! What of an operation its terms do not say, as bytes. Drawn in `docs/format.md`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use mainspring_api::{
-    AppendId, Bytes, Fence, Head, IdentityRef, Origin, Owner, Seq, SessionUid, Timestamp,
-};
+use mainspring_api::{AppendId, Bytes, Fence, Head, Seq, SessionUid, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Op, Terms};
@@ -14,7 +11,10 @@ use crate::chain::{Batch, StoredRecord};
 use crate::error::LogError;
 use crate::kv::keys::{decode_record, encode_record};
 use crate::kv::ops::{APPEND_ID, COMMIT_TIME};
-use crate::kv::row::{KvRow, StoredView};
+use crate::kv::row::{
+    KvRow, Map, StoredIdentity, StoredOrigin, StoredOwner, StoredView, Text, identity_in,
+    identity_out, origin_in, origin_out, owner_in, owner_out,
+};
 use crate::log::{Holder, ImportRow, NewSession, RowPatch};
 
 /// Why a payload cannot be read.
@@ -29,8 +29,6 @@ pub enum DecodeError {
 }
 
 type Result<T> = std::result::Result<T, DecodeError>;
-type Map = BTreeMap<String, String>;
-type Text<'a> = Cow<'a, str>;
 
 #[derive(Serialize, Deserialize)]
 struct StoredSession<'a> {
@@ -40,19 +38,13 @@ struct StoredSession<'a> {
     model: Text<'a>,
     labels: Cow<'a, Map>,
     annotations: Cow<'a, Map>,
-    origin: Option<(Text<'a>, Text<'a>, Text<'a>, Cow<'a, Map>)>,
-    identity: Option<(Text<'a>, Text<'a>, Text<'a>)>,
-    owner: Option<(Text<'a>, Text<'a>)>,
+    origin: Option<StoredOrigin<'a>>,
+    identity: Option<StoredIdentity<'a>>,
+    owner: Option<StoredOwner<'a>>,
 }
 
 impl<'a> From<&'a NewSession> for StoredSession<'a> {
     fn from(s: &'a NewSession) -> Self {
-        let origin = |o: &'a Origin| {
-            let attributes = Cow::Borrowed(&o.attributes);
-            ((&o.source).into(), (&o.subject).into(), (&o.uri).into(), attributes)
-        };
-        let identity =
-            |i: &'a IdentityRef| ((&i.principal).into(), (&i.issuer).into(), (&i.subject).into());
         Self {
             project: (&s.project).into(),
             name: (&s.name).into(),
@@ -60,9 +52,9 @@ impl<'a> From<&'a NewSession> for StoredSession<'a> {
             model: (&s.model).into(),
             labels: Cow::Borrowed(&s.labels),
             annotations: Cow::Borrowed(&s.annotations),
-            origin: s.origin.as_ref().map(origin),
-            identity: s.identity.as_ref().map(identity),
-            owner: s.owner.as_ref().map(|o| ((&o.issuer).into(), (&o.subject).into())),
+            origin: s.origin.as_ref().map(origin_out),
+            identity: s.identity.as_ref().map(identity_out),
+            owner: s.owner.as_ref().map(owner_out),
         }
     }
 }
@@ -78,20 +70,9 @@ impl StoredSession<'_> {
             model: owned(self.model),
             labels: self.labels.into_owned(),
             annotations: self.annotations.into_owned(),
-            origin: self.origin.map(|(source, subject, uri, attributes)| Origin {
-                source: owned(source),
-                subject: owned(subject),
-                uri: owned(uri),
-                attributes: attributes.into_owned(),
-            }),
-            identity: self.identity.map(|(principal, issuer, subject)| IdentityRef {
-                principal: owned(principal),
-                issuer: owned(issuer),
-                subject: owned(subject),
-            }),
-            owner: self
-                .owner
-                .map(|(issuer, subject)| Owner { issuer: owned(issuer), subject: owned(subject) }),
+            origin: self.origin.map(origin_in),
+            identity: self.identity.map(identity_in),
+            owner: self.owner.map(owner_in),
         }
     }
 }
@@ -101,7 +82,7 @@ struct StoredPatch<'a> {
     name: Option<Text<'a>>,
     labels: Option<Cow<'a, Map>>,
     annotations: Option<Cow<'a, Map>>,
-    owner: Option<(Text<'a>, Text<'a>)>,
+    owner: Option<StoredOwner<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -127,7 +108,7 @@ pub fn encode(op: &Op) -> Vec<u8> {
             name: patch.name.as_ref().map(Into::into),
             labels: patch.labels.as_ref().map(Cow::Borrowed),
             annotations: patch.annotations.as_ref().map(Cow::Borrowed),
-            owner: patch.owner.as_ref().map(|o| ((&o.issuer).into(), (&o.subject).into())),
+            owner: patch.owner.as_ref().map(owner_out),
         }),
         Op::Append { batch, .. } => {
             let mut out = Vec::with_capacity(batch.bytes() + batch.len() * 128);
@@ -254,10 +235,7 @@ fn patch(stored: StoredPatch<'_>) -> RowPatch {
         name: stored.name.map(Cow::into_owned),
         labels: stored.labels.map(Cow::into_owned),
         annotations: stored.annotations.map(Cow::into_owned),
-        owner: stored.owner.map(|(issuer, subject)| Owner {
-            issuer: issuer.into_owned(),
-            subject: subject.into_owned(),
-        }),
+        owner: stored.owner.map(owner_in),
     }
 }
 
