@@ -111,6 +111,16 @@ pub trait KvWrite: KvRead {
     /// Sets a key.
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
+    /// Sets the value of a record. An engine over a log that has the record
+    /// already need not have its value made.
+    fn put_record(
+        &mut self,
+        key: &[u8],
+        value: &mut dyn FnMut() -> Vec<u8>,
+    ) -> Result<(), EngineError> {
+        self.put(Space::Records, key, &value())
+    }
+
     /// Removes a key.
     fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), EngineError>;
 }

@@ -106,6 +106,6 @@ fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Questio
                 let _ = question.answer.send(end.clone());
             }
         }
-        lanes.renew_if_deaf(DEAF_MAX, failed);
+        lanes.renew_if_lost(DEAF_MAX, failed);
     }
 }

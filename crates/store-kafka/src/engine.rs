@@ -146,6 +146,15 @@ impl PartitionEngine {
         })
     }
 
+    /// Writes this partition's part within a transaction of the engine under all.
+    pub(crate) fn within(
+        &self,
+        kv: &mut dyn KvWrite,
+        f: &mut dyn FnMut(&mut dyn KvWrite) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        f(&mut Writer(self, Writing(kv)))
+    }
+
     fn next_place(&self) -> RecordPlace {
         RecordPlace {
             offset: self.at.offset.load(Ordering::Relaxed),
@@ -325,11 +334,19 @@ impl KvRead for Writer<'_> {
 
 impl KvWrite for Writer<'_> {
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        let key = self.0.key(key);
         if space == Space::Records {
-            return self.1.0.put(space, &key, &self.0.next_place().encode());
+            return self.put_record(key, &mut Vec::new);
         }
-        self.1.0.put(space, &key, value)
+        self.1.0.put(space, &self.0.key(key), value)
+    }
+
+    fn put_record(
+        &mut self,
+        key: &[u8],
+        _value: &mut dyn FnMut() -> Vec<u8>,
+    ) -> Result<(), EngineError> {
+        let place = self.0.next_place().encode();
+        self.1.0.put(Space::Records, &self.0.key(key), &place)
     }
 
     fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), EngineError> {

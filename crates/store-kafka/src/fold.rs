@@ -1,6 +1,6 @@
 //! The fold: reads the log in offset order and judges every entry.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
@@ -31,7 +31,8 @@ pub(crate) struct Folded {
     /// `None` for a message that is no frame.
     pub(crate) frame: Option<Arc<Frame>>,
     pub(crate) verdicts: Vec<Verdict>,
-    pub(crate) changed: HashMap<Name, State>,
+    /// What it left behind, in order.
+    pub(crate) changed: Vec<(Name, State)>,
     /// Who waits, if this host has sent it.
     pub(crate) sent: Option<Vec<Sent>>,
     pub(crate) bytes: Bytes,
@@ -39,6 +40,13 @@ pub(crate) struct Folded {
     pub(crate) mark: Mark,
     /// Which run of the fold judged it.
     pub(crate) run: u64,
+}
+
+impl Folded {
+    /// Whether somebody waits for what the view answers.
+    pub(crate) fn wants_reply(&self) -> bool {
+        self.sent.iter().flatten().any(|sent| sent.wants_reply)
+    }
 }
 
 /// Tells the fold to go on from elsewhere.
@@ -295,6 +303,9 @@ impl Fold {
                 Err(Stop::Disagrees) => return self.disagrees(partition, offset),
             }
         }
+        if let Some(number) = frame.as_ref().and_then(|frame| self.parts.lanes.own(frame)) {
+            self.parts.lanes.read_back(partition, number);
+        }
         at.cache.begin(offset, self.parts.progress.applied(partition));
         let mut verdicts = Vec::new();
         for entry in frame.iter().flat_map(|frame| &frame.entries) {
@@ -319,8 +330,12 @@ impl Fold {
         at.state_digest(&self.parts.lanes);
         let (mark, run) = (at.mark, self.run);
         let folded = Folded { partition, offset, frame, verdicts, changed, sent, bytes, mark, run };
+        let wants_reply = folded.wants_reply();
         // Waits while the view is behind: the log keeps what is not read yet.
         let _ = self.parts.folded.send(Input::Folded(Box::new(folded)));
+        if wants_reply {
+            self.parts.progress.ask();
+        }
         Ok(())
     }
 
@@ -332,8 +347,8 @@ impl Fold {
         offset: u64,
         verdicts: &[Verdict],
     ) -> Option<Vec<Sent>> {
-        let frame = frame.filter(|frame| frame.writer == *self.parts.lanes.writer())?;
-        let mut sent = self.parts.lanes.read_back(partition, frame.number)?;
+        let frame = frame?;
+        let mut sent = self.parts.lanes.judged(partition, self.parts.lanes.own(frame)?)?;
         // Whoever else writes in this host's name is not answered for it.
         let ids = frame.entries.iter().map(|entry| entry.id);
         if !sent.iter().map(|sent| sent.id).eq(ids) {

@@ -1,7 +1,8 @@
 //! Writing: one lane for each partition, one message of many entries in flight.
 //!
 //! What queues while a lane's last message is on its way goes out as the next
-//! one. A message is done when this host has read it back and judged it.
+//! one, as soon as this host has read that one back. Its writers are answered
+//! when it is judged.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,14 +16,14 @@ use mainspring_eventlog::{LogError, replica};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
-use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, ClientContext};
 use tokio::sync::Semaphore;
 
 use crate::client::{Quiet, now};
 use crate::config::{FRAME_BYTES_MAX, KafkaConfig};
 use crate::error::{Halt, is_refused, unknown, unsent};
-use crate::frame::{Draft, ENTRIES_MAX, Statement, Writer};
+use crate::frame::{Draft, ENTRIES_MAX, Frame, Statement, Writer};
 use crate::judge::{Verdict, Void};
 
 /// Entries that may wait or be in flight in one lane; beyond, callers wait.
@@ -74,11 +75,20 @@ struct LaneState {
     queue: VecDeque<Job>,
     /// The number of the message on its way, if there is one.
     in_flight: Option<u64>,
-    /// Messages that were not read back yet.
+    /// Messages that were not judged yet.
     flights: HashMap<u64, Vec<Sent>>,
     next_ticket: u64,
     next_number: u64,
     closed: bool,
+}
+
+impl LaneState {
+    /// A message is on its way no more.
+    fn landed(&mut self, number: u64) {
+        if self.in_flight == Some(number) {
+            self.in_flight = None;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -99,7 +109,7 @@ pub(crate) struct Lanes {
     topic: String,
     writer: Writer,
     lanes: Vec<Lane>,
-    producer: RwLock<Arc<Producer>>,
+    client: RwLock<Client>,
     settings: ClientConfig,
     reports: Reports,
     heard: Mutex<Instant>,
@@ -128,6 +138,12 @@ impl ClientContext for Reports {
 }
 
 type Producer = ThreadedProducer<Reports>;
+
+/// The client that writes, and since when.
+struct Client {
+    producer: Arc<Producer>,
+    made: Instant,
+}
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = Box<(u32, u64)>;
@@ -171,7 +187,7 @@ impl Lanes {
             topic: config.topic.clone(),
             writer,
             lanes: (0..partitions).map(lane).collect(),
-            producer: RwLock::new(Arc::new(producer)),
+            client: RwLock::new(Client { producer: Arc::new(producer), made: now() }),
             settings,
             reports: reports.clone(),
             heard: Mutex::new(now()),
@@ -187,9 +203,14 @@ impl Lanes {
         &self.writer
     }
 
+    /// The number of a frame in this host's name.
+    pub(crate) fn own(&self, frame: &Frame) -> Option<u64> {
+        (frame.writer == self.writer).then_some(frame.number)
+    }
+
     /// The client that writes now.
     pub(crate) fn producer(&self) -> Arc<Producer> {
-        Arc::clone(&self.producer.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.client.read().unwrap_or_else(PoisonError::into_inner).producer)
     }
 
     /// The brokers have answered.
@@ -197,31 +218,41 @@ impl Lanes {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = now();
     }
 
-    /// Makes the client anew if it has heard nothing for `max` while there was
-    /// something to hear. A client that was told of a topic without brokers
-    /// forgets all of them, and never asks again.
+    /// Makes the client anew if it is lost: it has heard nothing for `max` while
+    /// there was something to hear, or it has failed for good. A client that was
+    /// told of a topic without brokers forgets all of them, and never asks again.
     ///
     /// What it had on its way is answered as unknown.
-    pub(crate) fn renew_if_deaf(&self, max: Duration, asked: bool) {
-        let deaf = self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= max;
-        let waits = asked || self.lanes.iter().any(|lane| lane.lock().in_flight.is_some());
-        if !deaf || !waits {
-            return;
-        }
+    pub(crate) fn renew_if_lost(&self, max: Duration, asked: bool) {
+        let Some(why) = self.is_lost(max, asked) else { return };
         self.heard();
-        match self.settings.create_with_context(self.reports.clone()) {
+        let made = self.settings.create_with_context(self.reports.clone());
+        match made {
             Ok(fresh) => {
-                tracing::warn!(
-                    "the brokers were not heard for {max:?}; the writing client is made anew"
-                );
-                let mut producer = self.producer.write().unwrap_or_else(PoisonError::into_inner);
-                let old = std::mem::replace(&mut *producer, Arc::new(fresh));
-                drop(producer);
+                tracing::warn!("{why}; the writing client is made anew");
+                let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
+                let fresh = Client { producer: Arc::new(fresh), made: now() };
+                let old = std::mem::replace(&mut *client, fresh);
+                drop(client);
                 // Tells what was on its way; a client without brokers may take long over it.
                 crate::client::let_go(old);
             }
             Err(error) => tracing::error!(%error, "the writing client cannot be made anew"),
         }
+    }
+
+    fn is_lost(&self, max: Duration, asked: bool) -> Option<String> {
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        // One that fails for good each time is not made anew all the time.
+        if client.made.elapsed() >= max
+            && let Some((code, why)) = client.producer.client().fatal_error()
+        {
+            return Some(format!("the writing client has failed for good: {code}: {why}"));
+        }
+        drop(client);
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = asked || self.lanes.iter().any(|lane| lane.lock().in_flight.is_some());
+        (waits && heard.elapsed() >= max).then(|| format!("the brokers were not heard for {max:?}"))
     }
 
     /// Writes an operation and waits until its entry is judged.
@@ -250,13 +281,14 @@ impl Lanes {
             let entry = lane.entries.acquire().await.ok()?;
             Some((entry, lane.units.acquire_many(units).await.ok()?))
         };
-        let Ok(Some(_room)) = tokio::time::timeout(self.write_max, room).await else {
+        let until = tokio::time::Instant::now() + self.write_max;
+        let Ok(Some(_room)) = tokio::time::timeout_at(until, room).await else {
             return Err(LogError::unavailable("too many writes wait for the log"));
         };
         let (answer, mut judged) = oneshot::channel();
         let ticket =
             self.queue(partition, draft, Sent { id, op, wants_reply, answer: Some(answer) })?;
-        let answered = tokio::time::timeout(self.write_max, &mut judged).await;
+        let answered = tokio::time::timeout_at(until, &mut judged).await;
         match answered {
             Ok(Ok(judged)) => judged,
             Ok(Err(_)) => Err(unknown("the store was closed before the message was read back")),
@@ -331,26 +363,24 @@ impl Lanes {
         }
     }
 
-    /// A message of this host was read back: who waits for its entries, if that
-    /// was not settled before. The next one goes out.
-    pub(crate) fn read_back(&self, partition: u32, number: u64) -> Option<Vec<Sent>> {
-        let sent = self.land(partition, number);
+    /// A message of this host was read back. The next one goes out, and is on
+    /// its way while this one is judged.
+    pub(crate) fn read_back(&self, partition: u32, number: u64) {
+        self.lanes[partition as usize].lock().landed(number);
         self.heard();
         self.pump(partition);
-        sent
     }
 
-    fn land(&self, partition: u32, number: u64) -> Option<Vec<Sent>> {
-        let mut state = self.lanes[partition as usize].lock();
-        if state.in_flight == Some(number) {
-            state.in_flight = None;
-        }
-        state.flights.remove(&number)
+    /// A message of this host was judged: who waits for its entries, if that was
+    /// not settled before.
+    pub(crate) fn judged(&self, partition: u32, number: u64) -> Option<Vec<Sent>> {
+        self.lanes[partition as usize].lock().flights.remove(&number)
     }
 
     /// The client has given a message up. It may be in the log, or come there.
     fn failed(&self, partition: u32, number: u64, why: &LogError) {
-        for mut sent in self.land(partition, number).into_iter().flatten() {
+        self.lanes[partition as usize].lock().landed(number);
+        for mut sent in self.judged(partition, number).into_iter().flatten() {
             sent.tell(Err(why.clone()));
         }
         self.pump(partition);
@@ -395,3 +425,6 @@ impl Judged {
         self.verdict.err()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use event_listener::{Event, Listener as _};
+use event_listener::{Event, EventListener, Listener as _};
 use mainspring_eventlog::LogError;
 
 use crate::error::Halt;
@@ -18,6 +18,8 @@ pub(crate) struct Progress {
     run: AtomicU64,
     /// Those who wait for the view.
     waiting: AtomicUsize,
+    /// Tells the view that somebody waits for it.
+    asked: Event,
     over: Event,
     halted: OnceLock<Halt>,
     closed: AtomicBool,
@@ -49,6 +51,7 @@ impl Progress {
             changed: Event::new(),
             run: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            asked: Event::new(),
             over: Event::new(),
             halted: OnceLock::new(),
             closed: AtomicBool::new(false),
@@ -148,6 +151,16 @@ impl Progress {
         self.run.fetch_add(1, Ordering::AcqRel) + 1
     }
 
+    /// Tells the view that somebody waits for it.
+    pub(crate) fn ask(&self) {
+        self.asked.notify(1);
+    }
+
+    /// Hears from here on when somebody waits for the view.
+    pub(crate) fn asked(&self) -> EventListener {
+        self.asked.listen()
+    }
+
     /// Whether somebody waits for the view.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
@@ -165,6 +178,7 @@ impl Progress {
             return self.check().map(|()| true);
         }
         let _waiting = Waiting::of(&self.waiting);
+        self.ask();
         let reached = async {
             loop {
                 let changed = self.changed.listen();

@@ -24,7 +24,7 @@ pub(crate) struct Cache {
     /// The message that is judged.
     offset: u64,
     /// What it has changed so far.
-    changed: HashMap<Name, State>,
+    changed: Vec<(Name, State)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ impl Cache {
             young: HashMap::new(),
             old: HashMap::new(),
             offset: 0,
-            changed: HashMap::new(),
+            changed: Vec::new(),
         }
     }
 
@@ -58,8 +58,8 @@ impl Cache {
         }
     }
 
-    /// What the message has changed.
-    pub(crate) fn take_changed(&mut self) -> HashMap<Name, State> {
+    /// What the message has changed, in order.
+    pub(crate) fn take_changed(&mut self) -> Vec<(Name, State)> {
         std::mem::take(&mut self.changed)
     }
 }
@@ -86,9 +86,15 @@ impl States for Cache {
     }
 
     fn put(&mut self, name: Name, state: State) {
-        self.old.remove(&name);
-        self.young.insert(name.clone(), Known { state, offset: self.offset });
-        self.changed.insert(name, state);
+        let known = Known { state, offset: self.offset };
+        match self.young.get_mut(&name) {
+            Some(young) => *young = known,
+            None => {
+                self.old.remove(&name);
+                self.young.insert(name.clone(), known);
+            }
+        }
+        self.changed.push((name, state));
     }
 }
 

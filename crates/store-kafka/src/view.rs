@@ -1,21 +1,23 @@
 //! The local view: what the fold came to, written behind in large steps.
 
+mod part;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use mainspring_api::SessionUid;
-use mainspring_eventlog::replica::{Decided, Op, Replica, Terms, decode};
-use mainspring_eventlog::{EngineError, Keep, LogError, Space};
+use event_listener::Listener as _;
+use mainspring_eventlog::replica::Replica;
+use mainspring_eventlog::{EngineError, Keep};
 
 use crate::client::now;
 use crate::engine::PartitionEngine;
 use crate::fold::{Folded, Restart};
-use crate::frame::{Entry, Frame, Statement};
-use crate::lane::{Judged, Sent};
 use crate::mark::Mark;
 use crate::messages::refused;
 use crate::progress::Progress;
+use part::Part;
 
 /// Messages of one step.
 const STEP_MAX: usize = 1_024;
@@ -23,8 +25,8 @@ const STEP_MAX: usize = 1_024;
 const STEP_BYTES_MAX: usize = 16 << 20;
 /// How long a step that nobody waits for waits for more.
 const GATHER_MAX: Duration = Duration::from_millis(10);
-/// How often it looks meanwhile whether somebody does.
-const GATHER_SLICE: Duration = Duration::from_millis(1);
+/// How often it takes meanwhile what came, so that the fold need not wait.
+const GATHER_SLICE: Duration = Duration::from_millis(2);
 /// How long what was applied may wait to become durable.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
 /// Bytes of messages that may wait to become durable.
@@ -119,114 +121,79 @@ impl Writer {
     /// step waits a moment for more: a transaction for each message would take
     /// the processor from those who write.
     fn gather(&self, first: Input) -> (Vec<Folded>, Option<Task>) {
-        let (mut step, mut bytes) = (Vec::new(), 0);
+        let (mut step, mut bytes, mut waits) = (Vec::new(), 0, false);
         let until = now() + GATHER_MAX;
         let mut next = Some(first);
-        while let Some(input) = next {
-            match input {
-                Input::Refill(task) => return (step, Some(task)),
+        loop {
+            // Before looking, so that nobody who asks meanwhile is missed.
+            let asked = self.view.progress.asked();
+            while let Some(input) = next.take().or_else(|| self.input.try_recv().ok()) {
+                let folded = match input {
+                    Input::Refill(task) => return (step, Some(task)),
+                    Input::Folded(folded) => folded,
+                };
                 // Judged before the fold was told to go on from elsewhere.
-                Input::Folded(folded) if folded.run != self.view.progress.run() => {}
-                Input::Folded(folded) => {
-                    bytes += folded.bytes.len();
-                    step.push(*folded);
+                if folded.run != self.view.progress.run() {
+                    continue;
+                }
+                bytes += folded.bytes.len();
+                waits |= folded.wants_reply();
+                step.push(*folded);
+                if step.len() >= STEP_MAX || bytes >= STEP_BYTES_MAX {
+                    return (step, None);
                 }
             }
-            let full = step.len() >= STEP_MAX || bytes >= STEP_BYTES_MAX;
-            next = if full { None } else { self.next(&step, until) };
-        }
-        (step, None)
-    }
-
-    fn next(&self, step: &[Folded], until: Instant) -> Option<Input> {
-        loop {
-            if let Ok(input) = self.input.try_recv() {
-                return Some(input);
+            let at = now();
+            if waits || at >= until || self.view.progress.is_waited_for() {
+                return (step, None);
             }
-            let replies = step.iter().filter_map(|folded| folded.sent.as_ref());
-            let waits = replies.flatten().any(|sent| sent.wants_reply);
-            if waits || self.view.progress.is_waited_for() || now() >= until {
-                return None;
-            }
-            match self.input.recv_timeout(GATHER_SLICE) {
-                Ok(input) => return Some(input),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return None,
-            }
+            // Not in the channel, where each message would wake this thread.
+            asked.wait_deadline(until.min(at + GATHER_SLICE));
         }
     }
 
+    /// Applies a step, of all partitions in one transaction.
     fn apply(&mut self, step: Vec<Folded>, keep: Keep) -> Result<(), EngineError> {
         if step.is_empty() {
             return if keep == Keep::Yes { self.flush() } else { Ok(()) };
         }
-        let mut by_partition: Vec<Vec<Folded>> = Vec::new();
-        by_partition.resize_with(self.marks.len(), Vec::new);
-        for folded in step {
-            by_partition[folded.partition as usize].push(folded);
-        }
-        for (partition, step) in (0..).zip(by_partition) {
-            if !step.is_empty() {
-                self.apply_partition(partition, step, keep)?;
+        let parts = self.parts(step);
+        let replicas = &self.view.replicas;
+        let of = |part: &Part| &replicas[part.partition as usize];
+        let mut answers = Vec::with_capacity(parts.len());
+        of(&parts[0]).engine().base().write(&mut |kv| {
+            answers.clear();
+            for part in &parts {
+                answers.push(part.write(of(part), kv)?);
             }
+            Ok(keep)
+        })?;
+        for (part, answers) in parts.into_iter().zip(answers) {
+            let replica = of(&part);
+            self.marks[part.partition as usize] = part.to;
+            replica.engine().promise(part.to.next);
+            replica.committed(&part.decided(), &answers);
+            self.view.progress.set_applied(part.partition, part.to.next);
+            part.tell(answers);
         }
         Ok(())
     }
 
-    fn apply_partition(
-        &mut self,
-        partition: u32,
-        mut step: Vec<Folded>,
-        keep: Keep,
-    ) -> Result<(), EngineError> {
-        let replica = &self.view.replicas[partition as usize];
-        let from = self.marks[partition as usize];
-        let (ops, places) = decided(&step);
-        let decided: Vec<Decided<'_>> = ops.iter().map(Decision::as_decided).collect();
-        let mut mark = from;
-        if let Some(last) = step.last() {
-            mark = last.mark;
-            mark.last = Some((last.offset, Mark::hash_of(&last.bytes)));
+    /// What a step does to each partition that it has messages of.
+    fn parts(&self, step: Vec<Folded>) -> Vec<Part> {
+        let mut by_partition: BTreeMap<u32, Vec<Folded>> = BTreeMap::new();
+        for folded in step {
+            by_partition.entry(folded.partition).or_default().push(folded);
         }
-        let answers = replica.apply(
-            &decided,
-            &|op| {
-                let (message, entry) = places[op];
-                replica.engine().entering(step[message].offset, entry);
-            },
-            &mut |kv| {
-                // The engine may have been opened anew without what was not durable.
-                if Mark::load(kv)?.next != from.next {
-                    return Err(refused("the view is not where it was".to_owned()));
-                }
-                for (name, state) in step.iter().flat_map(|folded| &folded.changed) {
-                    kv.put(Space::Judged, name.as_bytes(), &state.encode())?;
-                }
-                mark.store(kv)
-            },
-            keep,
-        )?;
-        drop(decided);
-        self.marks[partition as usize] = mark;
-        for ((message, entry), answer) in places.iter().zip(answers) {
-            let next = step[*message].offset + 1;
-            if let Err(error) = &answer {
-                tracing::error!(partition, offset = next - 1, entry, %error, "an entry that counts cannot be applied");
-            }
-            let sent = step[*message].sent.as_mut();
-            if let Some(sent) = sent.and_then(|sent| sent.get_mut(*entry as usize)) {
-                sent.tell(Ok(Judged { verdict: Ok(()), next, reply: Some(answer) }));
-            }
-        }
-        replica.engine().promise(mark.next);
-        self.view.progress.set_applied(partition, mark.next);
-        Ok(())
+        let part =
+            |(partition, messages)| Part::of(partition, messages, self.marks[partition as usize]);
+        by_partition.into_iter().map(part).collect()
     }
 
     /// Makes durable what was applied.
     fn flush(&self) -> Result<(), EngineError> {
         let Some(replica) = self.view.replicas.first() else { return Ok(()) };
-        replica.apply(&[], &|_| {}, &mut |_| Ok(()), Keep::Yes).map(drop)
+        replica.engine().base().write(&mut |_| Ok(Keep::Yes))
     }
 
     /// After an error of the engine nothing is known but what is durable: the
@@ -279,54 +246,4 @@ pub(crate) fn stands_at(replica: &Replica<PartitionEngine>) -> Result<Mark, Engi
         Ok(())
     })?;
     Ok(mark)
-}
-
-/// An entry that counts, as the view applies it.
-enum Decision {
-    Op(Arc<Op>, mainspring_api::Timestamp),
-    Broken(SessionUid, LogError),
-}
-
-impl Decision {
-    fn as_decided(&self) -> Decided<'_> {
-        match self {
-            Self::Op(op, time) => Decided::Op(op, *time),
-            Self::Broken(session, error) => Decided::Broken(session, error),
-        }
-    }
-}
-
-/// The entries of a step that count, each with the place of its message in the
-/// step and its own in the message.
-fn decided(step: &[Folded]) -> (Vec<Decision>, Vec<(usize, u32)>) {
-    let (mut ops, mut places) = (Vec::new(), Vec::new());
-    for (message, folded) in step.iter().enumerate() {
-        let Some(frame) = &folded.frame else { continue };
-        for (place, entry) in frame.entries.iter().enumerate() {
-            let Statement::Op(terms) = &entry.statement else { continue };
-            if folded.verdicts.get(place).is_none_or(Result::is_err) {
-                continue;
-            }
-            let sent = folded.sent.as_ref().and_then(|sent| sent.get(place));
-            let Some(decision) = decide(frame, entry, terms, sent) else { continue };
-            ops.push(decision);
-            places.push((message, u32::try_from(place).expect("entries are bounded")));
-        }
-    }
-    (ops, places)
-}
-
-fn decide(frame: &Frame, entry: &Entry, terms: &Terms, sent: Option<&Sent>) -> Option<Decision> {
-    if let Some(op) = sent.and_then(|sent| sent.op.clone()) {
-        return Some(Decision::Op(op, frame.time));
-    }
-    match decode(entry.id, terms, frame.payload(entry)) {
-        Ok(op) => Some(Decision::Op(Arc::new(op), frame.time)),
-        Err(error) => {
-            let what = error.to_string();
-            let session = terms.session()?;
-            let error = LogError::Corrupt { what };
-            Some(Decision::Broken(session.clone(), error))
-        }
-    }
 }

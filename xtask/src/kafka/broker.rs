@@ -103,8 +103,10 @@ pub(super) fn launch(ground: Ground<'_>, state: &State, id: u8) -> Result<(Proce
     if let Some(subnet) = state.subnet {
         command.args(["ip", "netns", "exec", &net::namespace(subnet, id)]);
     }
+    // Thousands of topics, one or more of each test, take up to 600 MB. A broker
+    // without heap is not dead: it answers ever more slowly.
     let child = command
-        .args(["java", "-Xms128m", "-Xmx384m", "-XX:+UseSerialGC"])
+        .args(["java", "-Xms128m", "-Xmx1g", "-XX:+UseSerialGC"])
         .arg("-Djava.net.preferIPv4Stack=true")
         .args(java_arguments(ground))
         .args(["kafka.Kafka", &properties_file(id)])

@@ -59,7 +59,7 @@ impl Plan {
     const USUAL: Self = Self {
         rounds: 7,
         partitions: &[4, 1],
-        sessions: &[(1, 300), (16, 100), (64, 60), (256, 20)],
+        sessions: &[(1, 300), (16, 200), (64, 400), (256, 100)],
         folds: 3,
         alone: 32_000,
         packed: 128_000,

@@ -37,6 +37,8 @@ pub(super) struct KvRow {
     pub(super) ends_at_head: bool,
     /// In which lists it stands now. Not stored: it follows from the stored row.
     pub(super) indexed: Indexed,
+    /// Whether the transaction under way puts it at its end. Not stored.
+    pub(super) unwritten: bool,
 }
 
 /// Records up to `upto` are kept under `uid`.
@@ -368,6 +370,7 @@ impl StoredRow<'_> {
             segments: self.segments.into_owned(),
             ops: self.ops.into_owned(),
             ends_at_head: false,
+            unwritten: false,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Appending, and notes that are added later.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use mainspring_api::{AppendId, Fence, Seq, SessionUid, Timestamp};
@@ -7,6 +8,7 @@ use mainspring_api::{AppendId, Fence, Seq, SessionUid, Timestamp};
 use super::settled::appended;
 use super::table::Table;
 use super::{APPEND_ID, COMMIT_TIME, Reply, Result, Transaction, put_row, refuse_purged};
+use crate::canonical::rfc3339;
 use crate::chain::{Batch, StoredRecord};
 use crate::engine::{KvWrite, Space};
 use crate::error::LogError;
@@ -43,6 +45,7 @@ impl Transaction<'_> {
             self.rows.forget_one(session);
             return Err(error);
         }
+        put_row(self.kv, row, self.judged)?;
         self.wrote = true;
         Ok(Reply::Head(batch.head()))
     }
@@ -91,10 +94,23 @@ pub(super) struct Stamp<'a> {
     pub(super) id: AppendId,
     pub(super) fence: Fence,
     pub(super) now: Timestamp,
-    pub(super) commit_time: &'a str,
+    /// `now` as text, made when the first record needs it.
+    pub(super) commit_time: &'a OnceCell<String>,
 }
 
-/// Folds a batch into its row, and puts its records and the row.
+impl Stamp<'_> {
+    /// The stored form of a record, the `first` of its batch or a later one.
+    fn stored(&self, record: &StoredRecord, first: bool) -> Vec<u8> {
+        let commit_time = self.commit_time.get_or_init(|| rfc3339(self.now));
+        let commit_time = (COMMIT_TIME, commit_time.as_str());
+        if !first {
+            return encode_record(record, self.fence, &[commit_time]);
+        }
+        encode_record(record, self.fence, &[commit_time, (APPEND_ID, &self.id.to_string())])
+    }
+}
+
+/// Folds a batch into its row, and puts its records; not the row.
 pub(super) fn write_batch(
     kv: &mut dyn KvWrite,
     row: &mut KvRow,
@@ -109,15 +125,12 @@ pub(super) fn write_batch(
     }
     let changed = table.changed;
     put_executions(kv, &row.store, &changed)?;
-    let id = stamp.id.to_string();
     for (index, record) in batch.stored().enumerate() {
-        let own = [(COMMIT_TIME, stamp.commit_time), (APPEND_ID, id.as_str())];
-        let own = if index == 0 { &own[..] } else { &own[..1] };
-        let value = encode_record(record, stamp.fence, own);
-        kv.put(Space::Records, &keys::record(&row.store, record.seq), &value)?;
+        let key = keys::record(&row.store, record.seq);
+        kv.put_record(&key, &mut || stamp.stored(record, index == 0))?;
     }
     row.row.update_time = stamp.now;
-    put_row(kv, row)
+    Ok(())
 }
 
 pub(super) fn put_executions(

@@ -49,7 +49,7 @@ impl Transaction<'_> {
         let caught = self.fold_forward(&mut row)?;
         if caught > 0 {
             row.row.update_time = self.now;
-            put_row(self.kv, &mut row)?;
+            put_row(self.kv, &mut row, self.judged)?;
             self.wrote = true;
         }
         self.rows.insert(row);

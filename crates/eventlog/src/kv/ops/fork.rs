@@ -3,7 +3,7 @@
 use mainspring_api::{AppendId, DeletionState, Head, Seq, SessionUid};
 
 use super::append::{Stamp, write_batch};
-use super::{Reply, Result, Transaction, refuse_purged};
+use super::{Reply, Result, Transaction, put_row, refuse_purged};
 use crate::chain::Batch;
 use crate::engine::Space;
 use crate::error::LogError;
@@ -67,6 +67,7 @@ impl Transaction<'_> {
         let stamp = Stamp { id, fence, now: self.now, commit_time: &self.commit_time };
         self.wrote = true;
         write_batch(self.kv, &mut row, &stamp, batch)?;
+        put_row(self.kv, &mut row, self.judged)?;
         let answer = row.row.clone();
         self.rows.insert(row);
         Ok(answer)

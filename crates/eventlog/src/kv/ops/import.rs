@@ -120,8 +120,8 @@ impl Transaction<'_> {
         let changed = table.changed;
         put_executions(self.kv, store, &changed)?;
         for (record, _) in records {
-            let value = keys::encode_record(record, record.fence, &[]);
-            self.kv.put(Space::Records, &keys::record(store, record.seq), &value)?;
+            let value = &mut || keys::encode_record(record, record.fence, &[]);
+            self.kv.put_record(&keys::record(store, record.seq), value)?;
         }
         self.put_open(store, &open.view, open.fence)?;
         Ok(Reply::Head(open.view.head))

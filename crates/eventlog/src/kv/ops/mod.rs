@@ -11,12 +11,13 @@ mod session;
 mod settled;
 mod table;
 
+use std::cell::OnceCell;
+
 use mainspring_api::{AppendId, Bytes, Event, Fence, Head, Seq, SessionUid, Timestamp};
 
 use super::index::Indexed;
 use super::keys;
 use super::row::{KvRow, broken_row};
-use crate::canonical::rfc3339;
 use crate::chain::{Batch, StoredRecord};
 use crate::engine::{EngineError, KvWrite, Space};
 use crate::error::LogError;
@@ -149,7 +150,8 @@ pub(super) struct Transaction<'a> {
     rows: &'a mut Rows,
     limits: &'a Limits,
     now: Timestamp,
-    commit_time: String,
+    /// `now`, as records carry it.
+    commit_time: OnceCell<String>,
     /// Whether the log has decided already, so that nothing is looked up to decide.
     judged: bool,
     pub(super) wrote: bool,
@@ -162,7 +164,7 @@ impl<'a> Transaction<'a> {
         limits: &'a Limits,
         now: Timestamp,
     ) -> Self {
-        Self { kv, rows, limits, now, commit_time: rfc3339(now), judged: false, wrote: false }
+        Self { kv, rows, limits, now, commit_time: OnceCell::new(), judged: false, wrote: false }
     }
 
     /// A transaction of operations that a log has decided.
@@ -225,7 +227,7 @@ impl<'a> Transaction<'a> {
 
     /// Puts a new row.
     fn add(&mut self, mut row: KvRow) -> Result<SessionRow> {
-        put_row(self.kv, &mut row)?;
+        put_row(self.kv, &mut row, self.judged)?;
         self.wrote = true;
         let answer = row.row.clone();
         self.rows.insert(row);
@@ -247,16 +249,29 @@ pub(super) fn break_off(
     session: &SessionUid,
     error: &LogError,
 ) -> std::result::Result<(), EngineError> {
+    // So that the lists have it where it stood, however it was applied.
+    rows.write_one(kv, session)?;
     rows.forget_one(session);
     kv.put(Space::Rows, &keys::row(session), &broken_row(error))
 }
 
+/// Puts a row now or, `at_end`, once for all that its transaction does to it:
+/// [`Rows::write`] puts it then. Only where a refusal breaks its session off:
+/// what is forgotten half way was not put before either.
+fn put_row(kv: &mut dyn KvWrite, row: &mut KvRow, at_end: bool) -> Result<()> {
+    if at_end {
+        row.unwritten = true;
+        return Ok(());
+    }
+    Ok(write_row(kv, row)?)
+}
+
 /// Puts a row, and moves it in the lists that it stands in.
-fn put_row(kv: &mut dyn KvWrite, row: &mut KvRow) -> Result<()> {
+fn write_row(kv: &mut dyn KvWrite, row: &mut KvRow) -> std::result::Result<(), EngineError> {
     let indexed = Indexed::of(&row.row);
     row.indexed.move_to(kv, &row.row, indexed)?;
     row.indexed = indexed;
-    Ok(kv.put(Space::Rows, &keys::row(&row.row.session.uid), &row.encode())?)
+    kv.put(Space::Rows, &keys::row(&row.row.session.uid), &row.encode())
 }
 
 /// Refuses what would need the records of a tombstone.

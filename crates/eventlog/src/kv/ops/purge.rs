@@ -36,7 +36,7 @@ impl Transaction<'_> {
             self.kv.delete(Space::Children, &keys::child(uid, &row.store))?;
         }
         self.kv.put(Space::Children, &keys::buried(&row.store), session.as_str().as_bytes())?;
-        put_row(self.kv, row)?;
+        put_row(self.kv, row, self.judged)?;
         self.wrote = true;
         Ok(Reply::Row(Box::new(row.row.clone())))
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use mainspring_api::SessionUid;
 
-use super::Result;
-use crate::engine::KvRead;
+use super::{Result, write_row};
+use crate::engine::{EngineError, KvRead, KvWrite};
 use crate::error::LogError;
 use crate::kv::read;
 use crate::kv::row::KvRow;
@@ -26,6 +26,30 @@ pub(in crate::kv) struct Rows {
 }
 
 impl Rows {
+    /// Puts the rows that the transaction under way has left for its end.
+    pub(in crate::kv) fn write(
+        &mut self,
+        kv: &mut dyn KvWrite,
+    ) -> std::result::Result<(), EngineError> {
+        let touched = std::mem::take(&mut self.touched);
+        touched.iter().try_for_each(|uid| self.write_one(kv, uid))?;
+        self.touched = touched;
+        Ok(())
+    }
+
+    /// Puts this row, if it was left for the transaction's end.
+    pub(super) fn write_one(
+        &mut self,
+        kv: &mut dyn KvWrite,
+        uid: &SessionUid,
+    ) -> std::result::Result<(), EngineError> {
+        let row = self.young.get_mut(uid).filter(|row| row.unwritten);
+        row.map_or(Ok(()), |row| {
+            row.unwritten = false;
+            write_row(kv, row)
+        })
+    }
+
     /// The transaction is durable.
     pub(in crate::kv) fn commit(&mut self) {
         self.touched.clear();

@@ -36,6 +36,7 @@ impl Transaction<'_> {
             ops: Ops { create: id.to_string(), ..Ops::default() },
             ends_at_head: true,
             indexed: Indexed::default(),
+            unwritten: false,
         })
     }
 
@@ -61,7 +62,7 @@ impl Transaction<'_> {
         row.row.version += 1;
         row.row.update_time = self.now;
         row.ops.update = id.to_string();
-        put_row(self.kv, row)?;
+        put_row(self.kv, row, self.judged)?;
         self.wrote = true;
         Ok(Reply::Row(Box::new(row.row.clone())))
     }
@@ -87,7 +88,7 @@ impl Transaction<'_> {
         row.row.fence = FenceRow { fence, holder: Some(holder.clone()), since: Some(self.now) };
         row.row.update_time = self.now;
         row.ops.mint = id.to_string();
-        put_row(self.kv, row)?;
+        put_row(self.kv, row, self.judged)?;
         self.wrote = true;
         Ok(Reply::Fence(fence))
     }

@@ -22,7 +22,7 @@ use super::ops::{self, OpError, Transaction, decode_named, live_named};
 use super::verify::Verification;
 use super::{engine_failed, fold, follow, keys, read, read_shared};
 use crate::chain::{Batch, StoredRecord};
-use crate::engine::{Engine, EngineError, Keep, KvRead, KvWrite, Space};
+use crate::engine::{Engine, EngineError, KvRead, KvWrite, Space};
 use crate::error::LogError;
 use crate::log::{
     Limits, ListQuery, Mark, NamedRow, NewSession, Page, ReadLimit, RowKey, SessionRow, Verified,
@@ -75,65 +75,69 @@ impl<E: Engine> Replica<E> {
         &self.shared.engine
     }
 
-    /// Applies operations that were decided to count, in order and in one
-    /// transaction, and tells those who follow. `before` is called with the
-    /// place of each operation, `last` in the end, in the same transaction.
+    /// Applies operations that were decided to count, in order and within a
+    /// transaction of the engine's writer, from the start when that begins again.
+    /// `before` is called with the place of each operation.
+    ///
+    /// Once it is committed, [`Replica::committed`] follows; if it is not,
+    /// [`Replica::forget`].
     ///
     /// # Guarantees
     /// An operation that this version cannot apply leaves its session behind as
     /// one that cannot be read, and its answer is the error; the others go on.
     ///
     /// # Errors
-    /// Of the engine: nothing was applied, as far as the engine can tell.
+    /// Of the engine: the transaction is not to be committed.
     pub fn apply(
         &self,
+        kv: &mut dyn KvWrite,
         decided: &[Decided<'_>],
         before: &dyn Fn(usize),
-        last: &mut dyn FnMut(&mut dyn KvWrite) -> Result<(), EngineError>,
-        keep: Keep,
     ) -> Result<Vec<Result<Reply, LogError>>, EngineError> {
         let mut rows = self.shared.rows();
+        rows.abort();
         let mut answers = Vec::with_capacity(decided.len());
-        let written = self.shared.engine.write(&mut |kv| {
-            answers.clear();
-            rows.abort();
-            for (place, decided) in decided.iter().enumerate() {
-                before(place);
-                let (op, now) = match decided {
-                    Decided::Op(op, now) => (op, *now),
-                    Decided::Broken(session, error) => {
-                        ops::break_off(kv, &mut rows, session, error)?;
-                        answers.push(Err((*error).clone()));
-                        continue;
-                    }
-                };
-                let mut txn = Transaction::judged(kv, &mut rows, &self.shared.limits, now);
-                answers.push(match txn.apply_whole(op) {
-                    Ok(reply) => Ok(reply),
-                    Err(OpError::Refused(error)) => {
-                        if let Some(session) = op.changes() {
-                            ops::break_off(kv, &mut rows, session, &error)?;
-                        }
-                        Err(error)
-                    }
-                    Err(OpError::Engine(error)) => return Err(error),
-                });
-            }
-            last(kv)?;
-            Ok(keep)
-        });
-        if let Err(error) = written {
-            rows.forget();
-            return Err(error);
+        for (place, decided) in decided.iter().enumerate() {
+            before(place);
+            answers.push(self.apply_one(kv, &mut rows, *decided)?);
         }
-        rows.commit();
-        drop(rows);
-        for (decided, answer) in decided.iter().zip(&answers) {
+        rows.write(kv)?;
+        Ok(answers)
+    }
+
+    fn apply_one(
+        &self,
+        kv: &mut dyn KvWrite,
+        rows: &mut ops::Rows,
+        decided: Decided<'_>,
+    ) -> Result<Result<Reply, LogError>, EngineError> {
+        let (op, now) = match decided {
+            Decided::Op(op, now) => (op, now),
+            Decided::Broken(session, error) => {
+                ops::break_off(kv, rows, session, error)?;
+                return Ok(Err(error.clone()));
+            }
+        };
+        match Transaction::judged(kv, rows, &self.shared.limits, now).apply_whole(op) {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(OpError::Refused(error)) => {
+                if let Some(session) = op.changes() {
+                    ops::break_off(kv, rows, session, &error)?;
+                }
+                Ok(Err(error))
+            }
+            Err(OpError::Engine(error)) => Err(error),
+        }
+    }
+
+    /// What was applied is committed: tells those who follow.
+    pub fn committed(&self, decided: &[Decided<'_>], answers: &[Result<Reply, LogError>]) {
+        self.shared.rows().commit();
+        for (decided, answer) in decided.iter().zip(answers) {
             if let (Decided::Op(op, now), Ok(_)) = (decided, answer) {
                 self.shared.tell(op, *now);
             }
         }
-        Ok(answers)
     }
 
     /// What the state says about an operation that may have taken effect: its
@@ -146,7 +150,8 @@ impl<E: Engine> Replica<E> {
         self.read(move |kv| ops::settled(kv, &mut ops::Rows::default(), &op)).await
     }
 
-    /// Nothing is known any more of what the engine held: it was filled anew.
+    /// Nothing is known any more of what the engine holds: a transaction was not
+    /// committed, or it was filled anew.
     pub fn forget(&self) {
         self.shared.rows().forget();
         self.shared.followers.all_changed();
@@ -334,3 +339,6 @@ pub fn linked(
 pub fn unavailable(error: EngineError) -> LogError {
     engine_failed(error)
 }
+
+#[cfg(test)]
+mod tests;
