@@ -21,7 +21,7 @@ use crate::options::LinkOptions;
 use crate::sessions::lines::{self, LINE_BYTES_MAX};
 use crate::sessions::served::{
     Call, Sending, WireStream, answer, answer_stream, bad_request, beating, begun, split, take,
-    to_session, to_update, unsendable,
+    to_session, to_update, unsendable, warmed,
 };
 use crate::status::{Effect, from_status};
 
@@ -142,7 +142,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::DescribeRequest>,
     ) -> Result<Response<wire::DescribeResponse>, Status> {
-        let Call { metadata, caller, log, body, .. } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::DESCRIBE, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -150,7 +150,7 @@ impl generated::Operations for Rpc {
             let report = self.0.sessions.describe(&caller, &session).await?;
             report.try_into().map_err(unsendable)
         };
-        answer(log, work.await)
+        warmed(&*self.0.sessions, &session, answer(log, work.await))
     }
 
     type FollowStream = WireStream<wire::FollowUpdate>;
@@ -159,7 +159,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
-        let Call { metadata, caller, mut log, body, .. } =
+        let Call { metadata, caller, mut log, body, session } =
             take(request, method::FOLLOW, RpcKind::Stream, |body| &body.session);
         log.counts = Counts { deltas_sent: Some(0), ..Counts::of_records() };
         let work = async {
@@ -171,7 +171,7 @@ impl generated::Operations for Rpc {
         let (sending, updates) = split(work.await);
         let answer =
             answer_stream(log, updates, move |update, counts| to_follow(update, sending, counts))?;
-        Ok(beating(answer, sending.heartbeat))
+        warmed(&*self.0.sessions, &session, Ok(beating(answer, sending.heartbeat)))
     }
 
     type ResumeStream = WireStream<v1::ExecUpdate>;
@@ -180,7 +180,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::ResumeRequest>,
     ) -> Result<Response<Self::ResumeStream>, Status> {
-        let Call { metadata, caller, mut log, body, .. } =
+        let Call { metadata, caller, mut log, body, session } =
             take(request, method::RESUME_STREAM, RpcKind::Stream, |body| &body.session);
         log.counts = Counts { deltas_sent: Some(0), ..Counts::of_records() };
         let work = async {
@@ -196,7 +196,7 @@ impl generated::Operations for Rpc {
         let answer = answer_stream(log, updates, move |update, counts| {
             to_update(update, sending.notes, counts)
         })?;
-        Ok(beating(answer, sending.heartbeat))
+        warmed(&*self.0.sessions, &session, Ok(beating(answer, sending.heartbeat)))
     }
 
     async fn find(
@@ -222,7 +222,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::ResolveRequest>,
     ) -> Result<Response<wire::ResolveResponse>, Status> {
-        let Call { metadata, caller, log, body, .. } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::RESOLVE, RpcKind::Unary, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -230,7 +230,7 @@ impl generated::Operations for Rpc {
             let session = self.0.sessions.resolve(&caller, request).await?;
             session.try_into().map_err(unsendable)
         };
-        answer(log, work.await)
+        warmed(&*self.0.sessions, &session, answer(log, work.await))
     }
 
     type VerifyStream = WireStream<wire::VerifyProgress>;
@@ -239,7 +239,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::VerifyRequest>,
     ) -> Result<Response<Self::VerifyStream>, Status> {
-        let Call { metadata, caller, log, body, .. } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::VERIFY, RpcKind::Stream, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -247,7 +247,9 @@ impl generated::Operations for Rpc {
             let request = VerifyRequest::try_from(body).map_err(bad_request)?;
             operations.verify(&caller, request).await
         };
-        answer_stream(log, work.await, |progress, _| progress.try_into().map_err(unsendable))
+        let answer =
+            answer_stream(log, work.await, |progress, _| progress.try_into().map_err(unsendable));
+        warmed(&*self.0.sessions, &session, answer)
     }
 
     type ExportStream = WireStream<wire::ExportChunk>;
@@ -256,7 +258,7 @@ impl generated::Operations for Rpc {
         &self,
         request: Request<wire::ExportRequest>,
     ) -> Result<Response<Self::ExportStream>, Status> {
-        let Call { metadata, caller, log, body, .. } =
+        let Call { metadata, caller, log, body, session } =
             take(request, method::EXPORT, RpcKind::Stream, |body| &body.session);
         let work = async {
             metadata::only(&metadata, &[])?;
@@ -265,7 +267,8 @@ impl generated::Operations for Rpc {
             Ok(lines::packed(operations.export(&caller, request).await?))
         };
         let bytes_max = self.0.front.link.message_bytes_max;
-        answer_stream(log, work.await, move |lines, _| to_chunk(lines, bytes_max))
+        let answer = answer_stream(log, work.await, move |lines, _| to_chunk(lines, bytes_max));
+        warmed(&*self.0.sessions, &session, answer)
     }
 
     async fn import(

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mainspring_api::{
-    BoxStream, Caller, Condition, ExecStream, ExecUpdate, Session, SessionsError,
+    BoxStream, Caller, Condition, ExecStream, ExecUpdate, Session, SessionUid, Sessions,
+    SessionsError,
 };
 use mainspring_wire::{NotesField, WireError, v1};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Request, Response, Status};
 
 use crate::call::{CallLog, Counts, RpcKind};
-use crate::front::Admitted;
+use crate::front::{Admitted, add_trailer};
 use crate::heartbeat::{self, Beats, with_heartbeats};
-use crate::metadata;
+use crate::metadata::{self, WARM_HOST};
 use crate::status::to_status;
 
 type ItemStream<T> = BoxStream<'static, Result<T, SessionsError>>;
@@ -95,6 +96,21 @@ pub(crate) fn answer_stream<T: 'static, U: 'static>(
         }
     });
     Ok(Response::new(Box::pin(stream)))
+}
+
+/// An answer about a session, with the host that has it at hand as a trailer.
+pub(crate) fn warmed<T>(
+    sessions: &dyn Sessions,
+    session: &str,
+    answer: Result<Response<T>, Status>,
+) -> Result<Response<T>, Status> {
+    let mut response = answer?;
+    let uid = SessionUid::new(session).ok();
+    if let Some(warm) = uid.and_then(|uid| sessions.warm_host(&uid)) {
+        let at = if warm.address.is_empty() { warm.name } else { warm.address };
+        add_trailer(&mut response, WARM_HOST, &at);
+    }
+    Ok(response)
 }
 
 /// Adds the signs of life that the call asked for, and says so.

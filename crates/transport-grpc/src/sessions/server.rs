@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mainspring_api::{
     ApproveRequest, Authenticator, CancelRequest, CreateRequest, ExecRequest, ForkRequest,
-    ReplayRequest, ResumeRequest, SessionUid, Sessions, SessionsError, method,
+    ReplayRequest, ResumeRequest, Sessions, SessionsError, method,
 };
 use mainspring_wire::v1::sessions_server as generated;
 use mainspring_wire::{approved_to_wire, session_uid, v1};
@@ -15,12 +15,11 @@ use crate::call::{Counts, RpcKind, count};
 use crate::front::{Front, GrpcService, add_trailer};
 use crate::metadata::{
     self, APPROVAL_DIGEST, APPROVAL_TTL, EXECUTION_ID, FAULT, IDEMPOTENCY_KEY, ON_DISCONNECT,
-    WARM_HOST,
 };
 use crate::options::LinkOptions;
 use crate::sessions::served::{
     Call, Sending, WireStream, answer, answer_stream, bad_request, beating, begun, last_session,
-    notes, split, take, to_session, to_update, unsendable,
+    notes, split, take, to_session, to_update, unsendable, warmed,
 };
 
 /// Serves a sessions service over gRPC.
@@ -76,23 +75,6 @@ fn with_fault(mut response: Response<v1::Session>, fault: Option<&str>) -> Respo
     response
 }
 
-impl Rpc {
-    /// An answer about a session, with the host that has it at hand as a trailer.
-    fn warmed<T>(
-        &self,
-        session: &str,
-        answer: Result<Response<T>, Status>,
-    ) -> Result<Response<T>, Status> {
-        let mut response = answer?;
-        let uid = SessionUid::new(session).ok();
-        if let Some(warm) = uid.and_then(|uid| self.0.sessions.warm_host(&uid)) {
-            let at = if warm.address.is_empty() { warm.name } else { warm.address };
-            add_trailer(&mut response, WARM_HOST, &at);
-        }
-        Ok(response)
-    }
-}
-
 #[tonic::async_trait]
 impl generated::Sessions for Rpc {
     async fn create_session(
@@ -128,7 +110,7 @@ impl generated::Sessions for Rpc {
             Err(error) => (Err(error), None),
         };
         let answer = with_fault(answer(log, found)?, fault.as_deref());
-        self.warmed(&session, Ok(answer))
+        warmed(&*self.0.sessions, &session, Ok(answer))
     }
 
     async fn list_sessions(
@@ -161,7 +143,7 @@ impl generated::Sessions for Rpc {
             let uid = session_uid("uid", &body.uid).map_err(bad_request)?;
             to_session(self.0.sessions.delete(&caller, &uid).await?)
         };
-        self.warmed(&session, answer(log, work.await))
+        warmed(&*self.0.sessions, &session, answer(log, work.await))
     }
 
     type ExecStream = WireStream<v1::ExecUpdate>;
@@ -197,7 +179,7 @@ impl generated::Sessions for Rpc {
         let answer = answer_stream(log, updates, move |update, counts| {
             to_update(update, sending.notes, counts)
         })?;
-        self.warmed(&session, Ok(beating(answer, sending.heartbeat)))
+        warmed(&*self.0.sessions, &session, Ok(beating(answer, sending.heartbeat)))
     }
 
     type ReplayStream = WireStream<v1::LogRecord>;
@@ -223,7 +205,7 @@ impl generated::Sessions for Rpc {
             counts.add_record();
             mainspring_wire::record_to_wire(record, sending.notes).map_err(unsendable)
         })?;
-        self.warmed(&session, Ok(beating(answer, sending.heartbeat)))
+        warmed(&*self.0.sessions, &session, Ok(beating(answer, sending.heartbeat)))
     }
 
     async fn approve(
@@ -240,7 +222,7 @@ impl generated::Sessions for Rpc {
             let approved = self.0.sessions.approve(&caller, request).await?;
             approved_to_wire(approved, notes).map_err(unsendable)
         };
-        self.warmed(&session, answer(log, work.await))
+        warmed(&*self.0.sessions, &session, answer(log, work.await))
     }
 
     async fn cancel(
@@ -254,7 +236,7 @@ impl generated::Sessions for Rpc {
             let request = CancelRequest::try_from(body).map_err(bad_request)?;
             to_session(self.0.sessions.cancel(&caller, request).await?)
         };
-        self.warmed(&session, answer(log, work.await))
+        warmed(&*self.0.sessions, &session, answer(log, work.await))
     }
 
     async fn suspend(
@@ -268,7 +250,7 @@ impl generated::Sessions for Rpc {
             let uid = session_uid("session", &body.session).map_err(bad_request)?;
             to_session(self.0.sessions.suspend(&caller, &uid).await?)
         };
-        self.warmed(&session, answer(log, work.await))
+        warmed(&*self.0.sessions, &session, answer(log, work.await))
     }
 
     async fn resume(
@@ -284,7 +266,7 @@ impl generated::Sessions for Rpc {
             let updates = self.0.sessions.resume(&caller, request).await?;
             to_session(last_session(updates).await?)
         };
-        self.warmed(&session, answer(log, work.await))
+        warmed(&*self.0.sessions, &session, answer(log, work.await))
     }
 
     async fn fork(
@@ -303,6 +285,6 @@ impl generated::Sessions for Rpc {
         let children = work.await;
         log.counts.children_created =
             children.as_ref().map_or(Some(0), |answer| count(answer.children.len()));
-        self.warmed(&session, answer(log, children))
+        warmed(&*self.0.sessions, &session, answer(log, children))
     }
 }

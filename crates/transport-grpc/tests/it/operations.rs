@@ -196,3 +196,24 @@ async fn a_host_of_the_plain_contract_is_named_as_such() {
     let updates: Vec<_> = remote.resume(&caller(), resume).await.unwrap().collect().await;
     assert!(matches!(&updates[..], [Ok(ExecUpdate::Session(s))] if s.uid == uid("s")));
 }
+
+/// Of a stream it comes with its end.
+#[tokio::test]
+async fn the_warm_host_of_a_session_is_a_trailer_here_too() {
+    let (running, _, _) = connected(Over::Tcp).await;
+    let mut client = raw(&running).await;
+    let named = "warm-at-h.example".to_owned();
+    let described = client.describe(wire::DescribeRequest { session: named.clone() }).await;
+    assert_eq!(described.unwrap().metadata().get("x-mainspring-warm-host").unwrap(), "h.example");
+    let request = wire::FollowRequest { session: named, ..Default::default() };
+    let mut updates = client.follow(request).await.unwrap().into_inner();
+    // Also with one that is an error.
+    let end = loop {
+        match updates.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("this one ends with an error"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(end.metadata().get("x-mainspring-warm-host").unwrap(), "h.example");
+}
