@@ -1,6 +1,6 @@
 //! Creating a store's topics and beginning its log, and an operator's word in it.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mainspring_api::{AppendId, Bytes, Entropy as _, OsEntropy, StoreId, SystemClock};
@@ -131,12 +131,13 @@ fn begin(config: &KafkaConfig, partitions: u32) -> Result<(Genesis, u32), LogErr
     let store_id = StoreId::random(&OsEntropy);
     let fresh = Genesis { store_id, cluster_id, partitions, partition: 0, level: RULES_LEVEL };
     // Whoever's genesis stands first in partition 0 has begun the log.
-    let (first, mut begun) = begin_partition(&client, config, &fresh)?;
+    let poster = Poster::new(config)?;
+    let (first, mut begun) = begin_partition(&client, &poster, &fresh)?;
     for partition in 1..partitions {
         let genesis = Genesis { partition, ..first.clone() };
-        begun += begin_partition(&client, config, &genesis)?.1;
+        begun += begin_partition(&client, &poster, &genesis)?.1;
     }
-    Ok((log::genesis(&client, &config.topic)?, begun))
+    Ok((log::genesis(&client, config)?, begun))
 }
 
 /// A topic that was just created is known to all brokers a little later.
@@ -163,10 +164,10 @@ fn await_partitions(
 /// The genesis of a partition, and how many partitions were begun for it.
 fn begin_partition(
     client: &Reader,
-    config: &KafkaConfig,
+    poster: &Poster<'_>,
     genesis: &Genesis,
 ) -> Result<(Genesis, u32), LogError> {
-    let (topic, partition) = (&config.topic, genesis.partition);
+    let (topic, partition) = (&poster.config.topic, genesis.partition);
     let there = || {
         log::partition_genesis(client, topic, partition)
             .map_err(|error| naming("READ", topic, error))
@@ -175,14 +176,20 @@ fn begin_partition(
         return Ok((there, 0));
     }
     let statement = Statement::Genesis(genesis.clone());
-    post(config, partition, &statement)?;
+    poster.post(partition, &statement)?;
     let none = || LogError::unavailable("the genesis is not in the log yet; try again");
     Ok((there()?.ok_or_else(none)?, 1))
 }
 
-/// Keeps what became of the one message of a producer.
+/// Keeps what became of a producer's last message.
 #[derive(Default)]
-struct Delivery(OnceLock<Result<(), KafkaError>>);
+struct Delivery(Mutex<Option<Result<(), KafkaError>>>);
+
+impl Delivery {
+    fn last(&self) -> MutexGuard<'_, Option<Result<(), KafkaError>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl ClientContext for Delivery {}
 
@@ -190,31 +197,53 @@ impl ProducerContext for Delivery {
     type DeliveryOpaque = ();
 
     fn delivery(&self, report: &DeliveryResult<'_>, (): ()) {
-        let _ = self.0.set(report.as_ref().map(drop).map_err(|(error, _)| error.clone()));
+        *self.last() = Some(report.as_ref().map(drop).map_err(|(error, _)| error.clone()));
     }
 }
 
-/// Writes one entry that is no operation, and waits for the broker's word.
-fn post(config: &KafkaConfig, partition: u32, statement: &Statement) -> Result<(), LogError> {
-    use mainspring_api::Clock as _;
-    let producer: BaseProducer<Delivery> = config
-        .plain_producer()
-        .create_with_context(Delivery::default())
-        .map_err(|error| unsent("the client cannot be made of its settings", error))?;
-    let mut writer = [0; 16];
-    OsEntropy.fill(&mut writer);
-    let draft = Draft::new(AppendId::random(&OsEntropy), statement, Vec::new());
-    let frame = crate::frame::write(&writer, 0, SystemClock.now(), std::iter::once(&draft));
-    debug_assert!(Frame::read(Bytes::from(frame.clone())).is_some(), "it is written to be read");
-    let record: BaseRecord<'_, (), [u8]> =
-        BaseRecord::to(&config.topic).partition(partition.cast_signed()).payload(&frame);
-    producer.send(record).map_err(|(error, _)| unsent("the client takes no message", error))?;
-    producer.flush(ASK_MAX).map_err(|error| crate::error::unknown(&error.to_string()))?;
-    match producer.context().0.get() {
-        Some(Ok(())) => Ok(()),
-        Some(Err(error)) if is_refused(error) => Err(may_not("WRITE", &config.topic)),
-        Some(Err(error)) => Err(crate::error::unknown(&error.to_string())),
-        None => Err(crate::error::unknown("the broker did not say whether it took the message")),
+/// Writes entries that are no operations, one message each.
+struct Poster<'a> {
+    config: &'a KafkaConfig,
+    producer: BaseProducer<Delivery>,
+}
+
+impl<'a> Poster<'a> {
+    fn new(config: &'a KafkaConfig) -> Result<Self, LogError> {
+        let producer = config
+            .plain_producer()
+            .create_with_context(Delivery::default())
+            .map_err(|error| unsent("the client cannot be made of its settings", error))?;
+        Ok(Self { config, producer })
+    }
+
+    /// Writes one, and waits for the broker's word.
+    fn post(&self, partition: u32, statement: &Statement) -> Result<(), LogError> {
+        use mainspring_api::Clock as _;
+        let mut writer = [0; 16];
+        OsEntropy.fill(&mut writer);
+        let draft = Draft::new(AppendId::random(&OsEntropy), statement, Vec::new());
+        let frame = crate::frame::write(&writer, 0, SystemClock.now(), std::iter::once(&draft));
+        debug_assert!(
+            Frame::read(Bytes::from(frame.clone())).is_some(),
+            "it is written to be read"
+        );
+        let record: BaseRecord<'_, (), [u8]> =
+            BaseRecord::to(&self.config.topic).partition(partition.cast_signed()).payload(&frame);
+        let delivery = self.producer.context();
+        *delivery.last() = None;
+        self.producer
+            .send(record)
+            .map_err(|(error, _)| unsent("the client takes no message", error))?;
+        self.producer.flush(ASK_MAX).map_err(|error| crate::error::unknown(&error.to_string()))?;
+        let told = delivery.last().take();
+        match told {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) if is_refused(&error) => Err(may_not("WRITE", &self.config.topic)),
+            Some(Err(error)) => Err(crate::error::unknown(&error.to_string())),
+            None => {
+                Err(crate::error::unknown("the broker did not say whether it took the message"))
+            }
+        }
     }
 }
 
@@ -228,7 +257,8 @@ pub async fn void_digest(
     offset: u64,
 ) -> Result<(), LogError> {
     let config = config.clone();
-    blocking::unblock(move || post(&config, partition, &Statement::VoidDigest { offset })).await
+    let statement = Statement::VoidDigest { offset };
+    blocking::unblock(move || Poster::new(&config)?.post(partition, &statement)).await
 }
 
 #[cfg(test)]

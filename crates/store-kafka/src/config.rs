@@ -131,6 +131,15 @@ impl KafkaConfig {
         config
     }
 
+    /// For one message each of many partitions: little of each is fetched.
+    pub(crate) fn small_reader(&self) -> ClientConfig {
+        let mut config = self.reader();
+        config
+            .set("fetch.message.max.bytes", (64 << 10).to_string())
+            .set("fetch.max.bytes", (4 << 20).to_string());
+        config
+    }
+
     pub(crate) fn consumer(&self) -> ClientConfig {
         let mut config = self.base();
         config
@@ -146,7 +155,9 @@ impl KafkaConfig {
             .set("fetch.message.max.bytes", (MESSAGE_BYTES_MAX + (1 << 20)).to_string())
             .set("receive.message.max.bytes", (64 << 20).to_string())
             .set("fetch.max.bytes", (32 << 20).to_string())
-            .set("queued.max.messages.kbytes", "65536");
+            .set("queued.max.messages.kbytes", "32768")
+            // A fold that waited for its view reads on at once, and not a second later.
+            .set("fetch.queue.backoff.ms", "5");
         config
     }
 }

@@ -12,6 +12,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
+use crate::ahead::{Ahead, Room};
 use crate::client::{Reader, now};
 use crate::error::{Halt, is_lost_offset, is_lost_topic};
 use crate::frame::{Frame, Genesis, RULES_LEVEL, Statement};
@@ -40,9 +41,16 @@ pub(crate) struct Folded {
     pub(crate) mark: Mark,
     /// Which run of the fold judged it.
     pub(crate) run: u64,
+    /// What it takes until the view has it.
+    pub(crate) _room: Room,
 }
 
 impl Folded {
+    /// How many entries it has.
+    pub(crate) fn entries(&self) -> usize {
+        self.frame.as_ref().map_or(0, |frame| frame.entries.len())
+    }
+
     /// Whether somebody waits for what the view answers.
     pub(crate) fn wants_reply(&self) -> bool {
         self.sent.iter().flatten().any(|sent| sent.wants_reply)
@@ -85,6 +93,7 @@ pub(crate) struct FoldParts {
     pub(crate) messages: Arc<Messages>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) folded: SyncSender<Input>,
+    pub(crate) ahead: Arc<Ahead>,
     pub(crate) restarts: Receiver<Restart>,
     /// A fresh cache of a partition's states.
     pub(crate) caches: Box<dyn Fn(u32) -> Cache + Send>,
@@ -329,9 +338,14 @@ impl Fold {
         }
         at.state_digest(&self.parts.lanes);
         let (mark, run) = (at.mark, self.run);
-        let folded = Folded { partition, offset, frame, verdicts, changed, sent, bytes, mark, run };
-        let wants_reply = folded.wants_reply();
         // Waits while the view is behind: the log keeps what is not read yet.
+        let progress = &self.parts.progress;
+        let is_over = || progress.is_over() || progress.run() != run;
+        let memory = frame.as_ref().map_or(bytes.len(), |frame| frame.memory());
+        let _room = self.parts.ahead.room(memory, is_over);
+        let folded =
+            Folded { partition, offset, frame, verdicts, changed, sent, bytes, mark, run, _room };
+        let wants_reply = folded.wants_reply();
         let _ = self.parts.folded.send(Input::Folded(Box::new(folded)));
         if wants_reply {
             self.parts.progress.ask();

@@ -118,6 +118,13 @@ impl Frame {
         Some(Self { level, writer, number, time, entries, bytes })
     }
 
+    /// About what it takes in memory, taken apart and judged.
+    pub(crate) const fn memory(&self) -> usize {
+        // An entry with its names, its verdict and the state that it left behind.
+        const ENTRY: usize = 512;
+        self.bytes.len() + self.entries.len() * ENTRY
+    }
+
     /// The payload of one of its entries.
     pub(crate) fn payload(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.payload.0..entry.payload.1]

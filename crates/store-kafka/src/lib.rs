@@ -4,6 +4,7 @@
 //! the same verdict about every entry; the first valid writer wins.
 
 mod access;
+mod ahead;
 mod answers;
 mod begin;
 mod checkpoint;

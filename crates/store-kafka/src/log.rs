@@ -1,5 +1,6 @@
 //! Reading the log outside of the fold: its genesis, its bounds, and ahead.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use mainspring_api::Bytes;
@@ -9,7 +10,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::client::Reader;
+use crate::client::{Quiet, Reader, now};
 use crate::config::KafkaConfig;
 use crate::error::{Halt, is_lost_topic, unsent};
 use crate::frame::{Frame, Genesis, Statement};
@@ -196,6 +197,66 @@ pub(crate) fn message(
     Ok(found)
 }
 
+/// One message each of many partitions, by partition, in one pass over all of
+/// them. Those that do not come at once are not there.
+fn one_each(
+    config: &KafkaConfig,
+    places: &[(u32, u64)],
+) -> Result<HashMap<u32, Bytes>, KafkaError> {
+    let topic = &config.topic;
+    let client: Reader = config.small_reader().create_with_context(Quiet)?;
+    let mut list = TopicPartitionList::new();
+    for (partition, offset) in places {
+        let offset = Offset::Offset(offset.cast_signed());
+        list.add_partition_offset(topic, partition.cast_signed(), offset)?;
+    }
+    client.assign(&list)?;
+    let mut found: HashMap<u32, Bytes> = HashMap::new();
+    let mut since = now();
+    while found.len() < places.len() && since.elapsed() < EACH_MAX {
+        let Some(Ok(message)) = client.poll(Duration::from_millis(20)) else { continue };
+        let (partition, offset) = (message.partition().cast_unsigned(), message.offset());
+        let asked = (partition, offset.cast_unsigned());
+        if !found.contains_key(&partition) && places.contains(&asked) {
+            found.insert(partition, Bytes::copy_from_slice(message.payload().unwrap_or_default()));
+            since = now();
+            let mut done = TopicPartitionList::new();
+            done.add_partition(topic, message.partition());
+            // What it sends on is passed over; this only spares the way.
+            let _ = client.pause(&done);
+        }
+    }
+    Ok(found)
+}
+
+/// How long the next message of another partition may take, before each is
+/// looked for by itself.
+const EACH_MAX: Duration = Duration::from_secs(1);
+
+/// The messages at these places, by partition.
+///
+/// # Errors
+/// `Unavailable`, and as [`bounds`].
+pub(crate) fn messages(
+    client: &Reader,
+    config: &KafkaConfig,
+    places: &[(u32, u64)],
+) -> Result<HashMap<u32, Bytes>, LogError> {
+    let mut found = match places {
+        // It needs no pass of its own.
+        [] | [_] => HashMap::new(),
+        _ => one_each(config, places).unwrap_or_default(),
+    };
+    for (partition, offset) in places {
+        if !found.contains_key(partition)
+            && let Some(bytes) = message(client, &config.topic, *partition, *offset)?
+        {
+            found.insert(*partition, bytes);
+        }
+    }
+    Ok(found)
+}
+
 /// The genesis that a partition starts with; `None` for an empty partition.
 ///
 /// # Errors
@@ -213,6 +274,10 @@ pub(crate) fn partition_genesis(
         return Err(Halt::LogTruncated { partition, first, end, folded: 0 }.into());
     }
     let bytes = message(client, topic, partition, 0)?.unwrap_or_default();
+    genesis_in(bytes, topic, partition).map(Some)
+}
+
+fn genesis_in(bytes: Bytes, topic: &str, partition: u32) -> Result<Genesis, LogError> {
     let genesis = Frame::read(bytes).and_then(|frame| match &frame.entries[..] {
         [entry] => match &entry.statement {
             Statement::Genesis(genesis) => Some(genesis.clone()),
@@ -221,7 +286,7 @@ pub(crate) fn partition_genesis(
         _ => None,
     });
     let genesis = genesis.filter(|genesis| genesis.partition == partition);
-    genesis.map(Some).ok_or_else(|| {
+    genesis.ok_or_else(|| {
         Halt::NotALog(format!("partition {partition} of {topic} does not start with a genesis"))
             .into()
     })
@@ -232,7 +297,8 @@ pub(crate) fn partition_genesis(
 ///
 /// # Errors
 /// `Halted`, naming what is missing or other; `Unavailable`.
-pub(crate) fn genesis(client: &Reader, topic: &str) -> Result<Genesis, LogError> {
+pub(crate) fn genesis(client: &Reader, config: &KafkaConfig) -> Result<Genesis, LogError> {
+    let topic = &config.topic;
     let found = count(client, topic)?;
     let not_begun = || {
         let why = format!("{topic} has no genesis yet; `mainspring kafka init` writes it");
@@ -242,8 +308,14 @@ pub(crate) fn genesis(client: &Reader, topic: &str) -> Result<Genesis, LogError>
     if first.partitions != found {
         return Err(Halt::PartitionsChanged { found, genesis: first.partitions }.into());
     }
+    let places: Vec<(u32, u64)> = (1..found).map(|partition| (partition, 0)).collect();
+    let mut others = one_each(config, &places).unwrap_or_default();
     for partition in 1..found {
-        let other = partition_genesis(client, topic, partition)?.ok_or_else(not_begun)?;
+        let other = match others.remove(&partition) {
+            Some(bytes) => genesis_in(bytes, topic, partition)?,
+            // Looked at by itself, it says what it is.
+            None => partition_genesis(client, topic, partition)?.ok_or_else(not_begun)?,
+        };
         if other.store_id != first.store_id || other.partitions != first.partitions {
             let why = format!("partitions 0 and {partition} of {topic} are of two stores");
             return Err(Halt::NotALog(why).into());

@@ -51,7 +51,7 @@ impl Messages {
     /// Keeps a message that was read.
     pub(crate) fn keep(&self, partition: u32, offset: u64, frame: &Arc<Frame>) {
         let mut kept = self.kept();
-        kept.young_bytes += frame.bytes.len() + 256;
+        kept.young_bytes += frame.memory() + 256;
         kept.young.insert((partition, offset), Arc::clone(frame));
         // Two generations share the bound.
         if kept.young_bytes > self.bytes_max / 2 {

@@ -30,6 +30,11 @@ use crate::watch::{refusal, watch};
 /// Messages that the fold may be ahead of the view.
 const AHEAD_MAX: usize = 2_048;
 
+/// Rows of all partitions that are kept in memory, and again as many older ones.
+const ROWS_MAX: usize = 2_048;
+/// Rows of a partition that are kept at the least.
+const ROWS_MIN: usize = 16;
+
 /// The form of the view that this build writes. Another one is filled anew.
 const VIEW_FORM: &[u8] = b"1";
 const FORM_KEY: &[u8] = b"form";
@@ -73,31 +78,31 @@ fn open(
     durability: Durability,
 ) -> Result<KafkaStore, LogError> {
     let client: Reader = config.open_reader().map_err(client_failed)?;
-    let genesis = log::genesis(&client, &config.topic)?;
+    let genesis = log::genesis(&client, &config)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut writer = [0; 16];
     OsEntropy.fill(&mut writer);
     let lanes = Lanes::new(&config, genesis.partitions, writer, clock).map_err(client_failed)?;
     let messages = Messages::new(&config).map_err(client_failed)?;
     let records: Arc<dyn Records> = Arc::clone(&messages) as _;
+    let rows = (ROWS_MAX / genesis.partitions as usize).max(ROWS_MIN);
     let replicas: Vec<Replica<PartitionEngine>> = (0..genesis.partitions)
         .map(|partition| {
             let engine = PartitionEngine::new(Arc::clone(&view), partition, Arc::clone(&records));
-            Replica::over(engine, config.limits)
+            Replica::over(engine, config.limits, rows)
         })
         .collect();
     prepare(&view, &genesis, &replicas)?;
     let mut marks = Vec::with_capacity(replicas.len());
-    for (partition, replica) in (0..).zip(&replicas) {
-        marks.push(start_of(&client, &config, &genesis, partition, replica)?);
-    }
     let progress = Arc::new(Progress::new(genesis.partitions));
-    for (partition, mark) in (0..).zip(&marks) {
-        let (_, end) = log::bounds(&client, &config.topic, partition)?;
+    for (partition, replica) in (0..).zip(&replicas) {
+        let (mark, end) = start_of(&client, &config, &genesis, partition, replica)?;
         progress.heard_end(partition, end);
         progress.set_applied(partition, mark.next);
-        replicas[partition as usize].engine().promise(mark.next);
+        replica.engine().promise(mark.next);
+        marks.push(mark);
     }
+    check_last(&client, &config, &marks)?;
     drop(client);
     start(Parts { config, genesis, durability, replicas, lanes, messages, progress }, marks)
 }
@@ -134,6 +139,7 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
             messages,
             progress: Arc::clone(&progress),
             folded: to_view,
+            ahead: Arc::default(),
             restarts: restarted,
             caches: Box::new(move |partition| {
                 Cache::new(views[partition as usize].clone(), views.len())
@@ -211,14 +217,14 @@ fn prepare(
 }
 
 /// Where the fold of a partition starts: where the view stands, or a checkpoint,
-/// or the log's first message.
+/// or the log's first message; and where the log ends.
 fn start_of(
     client: &Reader,
     config: &KafkaConfig,
     genesis: &Genesis,
     partition: u32,
     replica: &Replica<PartitionEngine>,
-) -> Result<Mark, LogError> {
+) -> Result<(Mark, u64), LogError> {
     let mut mark = stands_at(replica).unwrap_or_else(|error| {
         let error = mainspring_api::report(&error);
         tracing::warn!(partition, %error, "the view is damaged and is filled anew");
@@ -232,16 +238,24 @@ fn start_of(
     if mark == Mark::START {
         // One that was filled in part stands at the start, too.
         clear(std::slice::from_ref(replica)).map_err(unavailable)?;
-        crate::checkpoint::load(config, genesis, partition, replica)?;
+        crate::checkpoint::load(client, config, genesis, partition, replica)?;
         mark = stands_at(replica).map_err(unavailable)?;
     }
-    if let Some((offset, hash)) = mark.last {
-        let message = log::message(client, &config.topic, partition, offset)?;
-        if message.is_none_or(|message| Mark::hash_of(&message) != hash) {
+    Ok((mark, end))
+}
+
+/// Checks that the last message that each view has is the one that is there.
+fn check_last(client: &Reader, config: &KafkaConfig, marks: &[Mark]) -> Result<(), LogError> {
+    let lasts = || (0..).zip(marks).filter_map(|(partition, mark)| Some((partition, mark.last?)));
+    let places: Vec<(u32, u64)> =
+        lasts().map(|(partition, (offset, _))| (partition, offset)).collect();
+    let found = log::messages(client, config, &places)?;
+    for (partition, (offset, hash)) in lasts() {
+        if found.get(&partition).is_none_or(|message| Mark::hash_of(message) != hash) {
             return Err(Halt::LogChanged { partition, offset }.into());
         }
     }
-    Ok(mark)
+    Ok(())
 }
 
 /// Empties the view and fills it from the newest checkpoints.
@@ -251,9 +265,16 @@ fn refill_view(
     replicas: &[Replica<PartitionEngine>],
 ) -> Result<(), EngineError> {
     clear(replicas)?;
+    let client = match config.open_reader() {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::warn!(%error, "the checkpoints cannot be read");
+            return Ok(());
+        }
+    };
     for (partition, replica) in (0..).zip(replicas) {
         // Without one the fold starts with the log.
-        if let Err(error) = crate::checkpoint::load(config, genesis, partition, replica) {
+        if let Err(error) = crate::checkpoint::load(&client, config, genesis, partition, replica) {
             tracing::warn!(partition, %error, "the checkpoint cannot be read");
         }
     }
@@ -266,19 +287,23 @@ const CLEAR_KEYS: usize = 10_000;
 /// Empties the view of some partitions.
 pub(crate) fn clear(replicas: &[Replica<PartitionEngine>]) -> Result<(), EngineError> {
     for replica in replicas {
-        for space in Space::ALL {
-            while clear_step(replica.engine(), space)? {}
-        }
+        while clear_step(replica.engine())? {}
         replica.forget();
     }
     Ok(())
 }
 
-fn clear_step(engine: &PartitionEngine, space: Space) -> Result<bool, EngineError> {
-    let mut removed = 0;
+/// Removes some of what is there; whether there may be more.
+fn clear_step(engine: &PartitionEngine) -> Result<bool, EngineError> {
+    let mut left = CLEAR_KEYS;
     engine.write_stored(Keep::Behind, &mut |stored| {
-        removed = stored.remove(space, CLEAR_KEYS)?;
+        left = CLEAR_KEYS;
+        for space in Space::ALL {
+            if left > 0 {
+                left -= stored.remove(space, left)?;
+            }
+        }
         Ok(())
     })?;
-    Ok(removed == CLEAR_KEYS)
+    Ok(left == 0)
 }

@@ -21,7 +21,8 @@ use part::Part;
 
 /// Messages of one step.
 const STEP_MAX: usize = 1_024;
-/// Bytes of one step, after which no more messages join it.
+/// Entries of one step, and bytes, after which no more messages join it.
+const STEP_ENTRIES_MAX: usize = 4_096;
 const STEP_BYTES_MAX: usize = 16 << 20;
 /// How long a step that nobody waits for waits for more.
 const GATHER_MAX: Duration = Duration::from_millis(10);
@@ -121,7 +122,7 @@ impl Writer {
     /// step waits a moment for more: a transaction for each message would take
     /// the processor from those who write.
     fn gather(&self, first: Input) -> (Vec<Folded>, Option<Task>) {
-        let (mut step, mut bytes, mut waits) = (Vec::new(), 0, false);
+        let (mut step, mut bytes, mut entries, mut waits) = (Vec::new(), 0, 0, false);
         let until = now() + GATHER_MAX;
         let mut next = Some(first);
         loop {
@@ -137,9 +138,11 @@ impl Writer {
                     continue;
                 }
                 bytes += folded.bytes.len();
+                entries += folded.entries();
                 waits |= folded.wants_reply();
                 step.push(*folded);
-                if step.len() >= STEP_MAX || bytes >= STEP_BYTES_MAX {
+                let full = step.len() >= STEP_MAX || entries >= STEP_ENTRIES_MAX;
+                if full || bytes >= STEP_BYTES_MAX {
                     return (step, None);
                 }
             }

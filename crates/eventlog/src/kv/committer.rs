@@ -60,6 +60,7 @@ impl<E: Engine> Shared<E> {
         limits: Limits,
         clock: Arc<dyn Clock>,
         reopen_max: Duration,
+        rows: Rows,
     ) -> Self {
         Self {
             engine,
@@ -67,7 +68,7 @@ impl<E: Engine> Shared<E> {
             followers: Followers::default(),
             clock,
             reopen_max,
-            rows: Mutex::default(),
+            rows: Mutex::new(rows),
             failed: AtomicBool::new(false),
             why: RwLock::default(),
         }

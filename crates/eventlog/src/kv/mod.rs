@@ -104,7 +104,7 @@ impl<E: Engine> KvStore<E> {
             }
             None => migrate::initialise(&engine, &StoreId::random(&*entropy))?,
         };
-        let shared = Arc::new(Shared::new(engine, limits, clock, reopen_max));
+        let shared = Arc::new(Shared::new(engine, limits, clock, reopen_max, ops::Rows::default()));
         shared.remove_staged()?;
         let committer = Committer::start(&shared)
             .map_err(|error| LogError::unavailable(format!("committer: {error}")))?;

@@ -8,7 +8,6 @@ use super::{FORM, Manifest, chunk_key, entries, manifest_key};
 use crate::client::Reader;
 use crate::config::KafkaConfig;
 use crate::engine::PartitionEngine;
-use crate::error::unsent;
 use crate::frame::Genesis;
 use crate::log;
 use crate::messages::refused;
@@ -53,15 +52,14 @@ pub(crate) fn newest(
 /// # Errors
 /// `Unavailable`; a checkpoint that does not hold is left, with a warning.
 pub(crate) fn load(
+    client: &Reader,
     config: &KafkaConfig,
     genesis: &Genesis,
     partition: u32,
     replica: &Replica<PartitionEngine>,
 ) -> Result<(), LogError> {
-    let client: Reader =
-        config.open_reader().map_err(|error| unsent("the checkpoints cannot be read", error))?;
-    let (_, log_end) = log::bounds(&client, &config.topic, partition)?;
-    let Some(manifest) = newest(&client, config, genesis, partition)? else { return Ok(()) };
+    let Some(manifest) = newest(client, config, genesis, partition)? else { return Ok(()) };
+    let (_, log_end) = log::bounds(client, &config.topic, partition)?;
     if manifest.next > log_end {
         tracing::warn!(
             partition,
@@ -78,7 +76,7 @@ pub(crate) fn load(
         log_end,
         "the view is filled from a checkpoint"
     );
-    let filled = fill(&client, config, partition, &manifest, replica);
+    let filled = fill(client, config, partition, &manifest, replica);
     if let Err(why) = filled {
         tracing::warn!(partition, error = %mainspring_api::report(&why), "a checkpoint does not hold and is left");
         crate::open::clear(std::slice::from_ref(replica)).map_err(unavailable)?;

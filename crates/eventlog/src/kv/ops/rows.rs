@@ -11,21 +11,34 @@ use crate::error::LogError;
 use crate::kv::read;
 use crate::kv::row::KvRow;
 
-/// Rows of one generation; two are kept. A row is about 2 KB.
+/// Rows of one generation, where there is no other bound; two are kept. A row is
+/// about 3 KB.
 const GENERATION_MAX: usize = 2_048;
 
 /// The rows in memory, as the transaction under way sees them.
 ///
 /// Changed in place: what a transaction touched is forgotten when it is given
 /// up, and read again by the next one that needs it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::kv) struct Rows {
     young: HashMap<SessionUid, KvRow>,
     old: HashMap<SessionUid, KvRow>,
     touched: Vec<SessionUid>,
+    generation_max: usize,
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self::of(GENERATION_MAX)
+    }
 }
 
 impl Rows {
+    /// No rows yet, of which up to twice `generation_max` will be kept.
+    pub(in crate::kv) fn of(generation_max: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), touched: Vec::new(), generation_max }
+    }
+
     /// Puts the rows that the transaction under way has left for its end.
     pub(in crate::kv) fn write(
         &mut self,
@@ -53,7 +66,7 @@ impl Rows {
     /// The transaction is durable.
     pub(in crate::kv) fn commit(&mut self) {
         self.touched.clear();
-        if self.young.len() > GENERATION_MAX {
+        if self.young.len() > self.generation_max {
             // Whatever is used again comes back from the old generation.
             self.old = std::mem::take(&mut self.young);
         }
@@ -68,7 +81,7 @@ impl Rows {
 
     /// Nothing is known any more.
     pub(in crate::kv) fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self::of(self.generation_max);
     }
 
     /// Nothing is known of this session any more.

@@ -61,11 +61,13 @@ pub enum Decided<'a> {
 }
 
 impl<E: Engine> Replica<E> {
-    /// The state that `engine` holds.
+    /// The state that `engine` holds. Up to twice `rows` rows are kept in memory,
+    /// each of about 3 KB, besides those of the transaction under way.
     #[must_use]
-    pub fn over(engine: E, limits: Limits) -> Self {
+    pub fn over(engine: E, limits: Limits, rows: usize) -> Self {
         let clock = Arc::new(SystemClock);
-        let shared = Shared::new(engine, limits, clock, std::time::Duration::ZERO);
+        let rows = ops::Rows::of(rows);
+        let shared = Shared::new(engine, limits, clock, std::time::Duration::ZERO, rows);
         Self { shared: Arc::new(shared) }
     }
 

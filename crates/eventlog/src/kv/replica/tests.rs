@@ -129,7 +129,7 @@ fn history() -> Vec<Op> {
 /// Applies a history in steps of this size; what is stored, and what was answered.
 fn applied(ops: &[Op], step: usize) -> (Arc<Counting>, Vec<String>) {
     let engine = Arc::new(Counting::default());
-    let replica = Replica::over(Arc::clone(&engine), Limits::default());
+    let replica = Replica::over(Arc::clone(&engine), Limits::default(), 1);
     let mut answers = Vec::new();
     for ops in ops.chunks(step) {
         let time = Timestamp { seconds: 1, nanos: 0 };
