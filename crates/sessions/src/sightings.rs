@@ -50,10 +50,12 @@ impl Sightings {
         own: &str,
         now: Instant,
     ) -> Result<bool, LogError> {
-        self.hears = liveness.is_alive(own).await?;
+        let hears = liveness.is_alive(own).await;
+        self.hears = matches!(hears, Ok(true));
         if !self.hears {
             self.wait_again(now);
         }
+        hears?;
         let mut has_died = false;
         for (holder, sighting) in &mut self.holders {
             let is_alive = liveness.is_alive(holder).await?;

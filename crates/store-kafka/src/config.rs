@@ -92,7 +92,10 @@ impl KafkaConfig {
             .set("topic.metadata.refresh.interval.ms", "30000")
             .set("reconnect.backoff.ms", "20")
             .set("reconnect.backoff.max.ms", "200")
-            .set("socket.nagle.disable", "true");
+            .set("socket.nagle.disable", "true")
+            // Of every client: where the log ends is asked for with it, too, and a
+            // foreign transaction must not hide the rest.
+            .set("isolation.level", "read_uncommitted");
         for (key, value) in &self.client {
             config.set(key, value);
         }
@@ -148,8 +151,6 @@ impl KafkaConfig {
             .set("enable.auto.offset.store", "false")
             // An offset that is not there any more is an answer, not a reason to go elsewhere.
             .set("auto.offset.reset", "error")
-            // What counts is decided here; a foreign transaction must not hide the rest.
-            .set("isolation.level", "read_uncommitted")
             .set("fetch.wait.max.ms", "500")
             .set("fetch.error.backoff.ms", "50")
             .set("fetch.message.max.bytes", (MESSAGE_BYTES_MAX + (1 << 20)).to_string())

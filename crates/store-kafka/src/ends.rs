@@ -29,6 +29,9 @@ pub(crate) struct Ends {
 /// How long the broker may take.
 const ASK_MAX: Duration = Duration::from_secs(5);
 
+/// How long who asks waits at the most: others may be asked after first.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
 impl Ends {
     pub(crate) fn start(
         topic: &str,
@@ -52,7 +55,10 @@ impl Ends {
         let (answer, end) = oneshot::channel();
         let questions = self.questions.as_ref().ok_or_else(closed)?;
         questions.send(Question { partition, answer }).map_err(|_| closed())?;
-        end.await.map_err(|_| closed())?
+        match tokio::time::timeout(ANSWER_MAX, end).await {
+            Ok(end) => end.map_err(|_| closed())?,
+            Err(_) => Err(LogError::unavailable("the log's end was not told in time")),
+        }
     }
 }
 
@@ -73,7 +79,6 @@ const IDLE: Duration = Duration::from_secs(1);
 fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Question>) {
     let partitions = progress.partitions();
     let mut next = 0;
-    let mut failed = false;
     loop {
         // All of these were asked before the broker is.
         let mut by_partition: HashMap<u32, Vec<Question>> = HashMap::new();
@@ -90,10 +95,15 @@ fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Questio
                 next = (next + 1) % partitions.max(1);
             }
         }
-        for (partition, questions) in by_partition {
+        for (partition, mut questions) in by_partition {
+            let asked = !questions.is_empty();
+            questions.retain(|question| !question.answer.is_canceled());
+            if asked && questions.is_empty() {
+                continue;
+            }
             let client = lanes.producer();
             let end = client.client().fetch_watermarks(topic, partition.cast_signed(), ASK_MAX);
-            failed = end.is_err();
+            let failed = end.is_err();
             let end = end
                 .map(|(_, end)| end.cast_unsigned())
                 .map_err(|error| unsent("the log's end cannot be asked for", error));
@@ -105,7 +115,7 @@ fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Questio
                 // Who asked may have gone.
                 let _ = question.answer.send(end.clone());
             }
+            lanes.renew_if_lost(DEAF_MAX, failed);
         }
-        lanes.renew_if_lost(DEAF_MAX, failed);
     }
 }

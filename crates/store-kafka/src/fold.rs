@@ -147,6 +147,9 @@ impl Fold {
                 digests: VecDeque::new(),
                 undigested: 0,
             });
+            if mark.next > self.parts.progress.next_judged(partition) {
+                self.parts.lanes.passed(partition);
+            }
             self.parts.progress.judged(partition, mark.next);
         }
         self.assign()

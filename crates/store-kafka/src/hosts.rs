@@ -205,6 +205,17 @@ impl Hosts {
 }
 
 impl Table {
+    /// Takes a beat in. Who hears its own again after a silence was cut off from
+    /// the others as well, and listens to them anew before it takes one for dead.
+    fn heard(&mut self, beat: Beat, now: Instant, silence_max: Duration) {
+        let is_own = beat.host == self.own.host;
+        let before = self.heard.insert(beat.host.clone(), Heard { at: now, beat });
+        let silence = before.map(|before| now.saturating_duration_since(before.at));
+        if is_own && silence.is_some_and(|silence| silence > silence_max) {
+            self.listening = Some(now);
+        }
+    }
+
     /// Whether a holder lives; `None` while that cannot be told. One whose beats
     /// are missing together with this host's own is not taken for dead: it may
     /// be the line.
@@ -383,9 +394,46 @@ impl Client {
             let now = now();
             let mut table = self.shared.lock();
             table.heard.retain(|_, heard| now.duration_since(heard.at) < FORGET_AFTER);
-            table.heard.insert(beat.host.clone(), Heard { at: now, beat });
+            table.heard(beat, now, self.shared.silence_max);
             drop(table);
             self.shared.heard.notify(usize::MAX);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENCE_MAX: Duration = Duration::from_secs(3);
+
+    fn beat(host: &str) -> Beat {
+        let holders = [(format!("{host}-holder"), host.to_owned())].into_iter().collect();
+        Beat { host: host.to_owned(), holders, ..Beat::default() }
+    }
+
+    #[test]
+    fn a_host_that_was_cut_off_listens_anew_before_it_takes_one_for_dead() {
+        let begun = now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut table = Table { own: beat("a"), listening: Some(begun), ..Table::default() };
+        for seconds in 0..=4 {
+            table.heard(beat("a"), at(seconds), SILENCE_MAX);
+            table.heard(beat("b"), at(seconds), SILENCE_MAX);
+        }
+        let is_alive =
+            |table: &Table, seconds| table.is_alive("b-holder", at(seconds), SILENCE_MAX);
+        assert_eq!(is_alive(&table, 5), Some(true));
+        // The brokers are gone for both. This one is the first that hears again.
+        assert_eq!(is_alive(&table, 9), None);
+        table.heard(beat("a"), at(10), SILENCE_MAX);
+        assert_eq!(is_alive(&table, 10), None, "the other may only be later");
+        table.heard(beat("b"), at(11), SILENCE_MAX);
+        assert_eq!(is_alive(&table, 12), Some(true));
+        // One that is silent while this host hears itself is dead.
+        for seconds in 11..=16 {
+            table.heard(beat("a"), at(seconds), SILENCE_MAX);
+        }
+        assert_eq!(is_alive(&table, 16), Some(false));
     }
 }

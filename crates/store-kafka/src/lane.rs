@@ -18,7 +18,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientConfig, ClientContext};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client::{Quiet, now};
 use crate::config::{FRAME_BYTES_MAX, KafkaConfig};
@@ -51,11 +51,14 @@ pub(crate) struct Sent {
     /// Whether the caller waits for the view's answer, and not the verdict alone.
     pub(crate) wants_reply: bool,
     pub(crate) answer: Option<oneshot::Sender<Result<Judged, LogError>>>,
+    /// What it takes of its lane until it is answered, whoever still waits.
+    room: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 impl Sent {
     /// Answers whoever waits, once.
     pub(crate) fn tell(&mut self, judged: Result<Judged, LogError>) {
+        self.room = None;
         if let Some(answer) = self.answer.take() {
             // Who dropped its future learns nothing.
             let _ = answer.send(judged);
@@ -94,8 +97,8 @@ impl LaneState {
 #[derive(Debug)]
 struct Lane {
     state: Mutex<LaneState>,
-    entries: Semaphore,
-    units: Semaphore,
+    entries: Arc<Semaphore>,
+    units: Arc<Semaphore>,
 }
 
 impl Lane {
@@ -177,8 +180,8 @@ impl Lanes {
     ) -> Result<Arc<Self>, rdkafka::error::KafkaError> {
         let lane = |_| Lane {
             state: Mutex::default(),
-            entries: Semaphore::new(QUEUE_MAX),
-            units: Semaphore::new(QUEUE_UNITS_MAX),
+            entries: Arc::new(Semaphore::new(QUEUE_MAX)),
+            units: Arc::new(Semaphore::new(QUEUE_UNITS_MAX)),
         };
         let reports = Reports::default();
         let settings = config.producer();
@@ -278,16 +281,16 @@ impl Lanes {
         let lane = &self.lanes[partition as usize];
         let units = u32::try_from(draft.bytes() / UNIT).unwrap_or(1).max(1);
         let room = async {
-            let entry = lane.entries.acquire().await.ok()?;
-            Some((entry, lane.units.acquire_many(units).await.ok()?))
+            let entry = Arc::clone(&lane.entries).acquire_owned().await.ok()?;
+            Some([entry, Arc::clone(&lane.units).acquire_many_owned(units).await.ok()?])
         };
         let until = tokio::time::Instant::now() + self.write_max;
-        let Ok(Some(_room)) = tokio::time::timeout_at(until, room).await else {
+        let Ok(Some(room)) = tokio::time::timeout_at(until, room).await else {
             return Err(LogError::unavailable("too many writes wait for the log"));
         };
         let (answer, mut judged) = oneshot::channel();
-        let ticket =
-            self.queue(partition, draft, Sent { id, op, wants_reply, answer: Some(answer) })?;
+        let (answer, room) = (Some(answer), Some(room));
+        let ticket = self.queue(partition, draft, Sent { id, op, wants_reply, answer, room })?;
         let answered = tokio::time::timeout_at(until, &mut judged).await;
         match answered {
             Ok(Ok(judged)) => judged,
@@ -303,7 +306,7 @@ impl Lanes {
     pub(crate) fn post(&self, partition: u32, statement: &Statement) {
         let id = AppendId::new([0; 16]);
         let draft = Draft::new(id, statement, Vec::new());
-        let sent = Sent { id, op: None, wants_reply: false, answer: None };
+        let sent = Sent { id, op: None, wants_reply: false, answer: None, room: None };
         // A store that is closed needs it no more.
         let _ = self.queue(partition, draft, sent);
     }
@@ -333,6 +336,9 @@ impl Lanes {
 
     /// Sends what is queued, unless a message is on its way already.
     fn pump(&self, partition: u32) {
+        // Before the lock, so that it is let go after it: the last to let a client
+        // go waits for its reports, and they take the lock.
+        let producer = self.producer();
         let mut state = self.lanes[partition as usize].lock();
         while state.in_flight.is_none() {
             let jobs = next_jobs(&mut state.queue);
@@ -349,7 +355,7 @@ impl Lanes {
                     .payload(&frame);
             // Under the lock: the client only copies it, and nobody else may
             // send for this lane meanwhile.
-            match self.producer().send(record) {
+            match producer.send(record) {
                 Ok(()) => {
                     state.in_flight = Some(number);
                     state.flights.insert(number, jobs.into_iter().map(|job| job.sent).collect());
@@ -375,6 +381,20 @@ impl Lanes {
     /// not settled before.
     pub(crate) fn judged(&self, partition: u32, number: u64) -> Option<Vec<Sent>> {
         self.lanes[partition as usize].lock().flights.remove(&number)
+    }
+
+    /// The fold went on beyond messages that it did not read: what is on its way
+    /// may be among them.
+    pub(crate) fn passed(&self, partition: u32) {
+        let flights = {
+            let mut state = self.lanes[partition as usize].lock();
+            state.in_flight = None;
+            std::mem::take(&mut state.flights)
+        };
+        for mut sent in flights.into_values().flatten() {
+            sent.tell(Err(unknown("this host went on from a checkpoint beyond the message")));
+        }
+        self.pump(partition);
     }
 
     /// The client has given a message up. It may be in the log, or come there.

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainspring_api::Bytes;
 use mainspring_eventlog::EngineError;
@@ -14,7 +14,7 @@ use rdkafka::consumer::Consumer as _;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::client::Reader;
+use crate::client::{Reader, now};
 use crate::config::KafkaConfig;
 use crate::engine::{RecordPlace, Records};
 use crate::frame::{Frame, Statement};
@@ -122,11 +122,17 @@ pub(crate) fn refused(message: String) -> EngineError {
     EngineError { message, source: None }
 }
 
+fn late(partition: u32, offset: u64) -> EngineError {
+    refused(format!("message {offset} of partition {partition} did not come within {FETCH_MAX:?}"))
+}
+
 type Fetched = Vec<(u64, Bytes)>;
 
 struct Request {
     partition: u32,
     offset: u64,
+    /// When who asks is gone.
+    until: Instant,
     answer: SyncSender<Result<Fetched, EngineError>>,
 }
 
@@ -162,8 +168,24 @@ impl Fetcher {
         let (answer, fetched) = sync_channel(1);
         let stopped = || refused("the store is closed".to_owned());
         let requests = self.requests.as_ref().ok_or_else(stopped)?;
-        requests.send(Request { partition, offset, answer }).map_err(|_| stopped())?;
-        fetched.recv().map_err(|_| stopped())?
+        let until = now() + FETCH_MAX;
+        let mut request = Request { partition, offset, until, answer };
+        loop {
+            request = match requests.try_send(request) {
+                Ok(()) => break,
+                Err(TrySendError::Disconnected(_)) => return Err(stopped()),
+                Err(TrySendError::Full(_)) if now() >= until => {
+                    return Err(late(partition, offset));
+                }
+                Err(TrySendError::Full(request)) => request,
+            };
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        match fetched.recv_timeout(until.saturating_duration_since(now())) {
+            Ok(fetched) => fetched,
+            Err(RecvTimeoutError::Timeout) => Err(late(partition, offset)),
+            Err(RecvTimeoutError::Disconnected) => Err(stopped()),
+        }
     }
 }
 
@@ -178,8 +200,12 @@ impl Drop for Fetcher {
 
 fn run(config: &KafkaConfig, mut consumer: Reader, queue: &Receiver<Request>) {
     let mut next: Option<Place> = None;
-    while let Ok(Request { partition, offset, answer }) = queue.recv() {
-        let fetched = read_at(&consumer, &config.topic, partition, offset, next);
+    while let Ok(Request { partition, offset, until, answer }) = queue.recv() {
+        // Nobody waits for it any more.
+        if now() >= until {
+            continue;
+        }
+        let fetched = read_at(&consumer, &config.topic, (partition, offset), next, until);
         next =
             fetched.as_ref().ok().and_then(|read| read.last()).map(|(at, _)| (partition, at + 1));
         // A client that has lost its brokers may never find them again.
@@ -194,19 +220,17 @@ fn run(config: &KafkaConfig, mut consumer: Reader, queue: &Receiver<Request>) {
 }
 
 /// Reads the message at `offset`, and what follows it and is there at once.
-#[expect(clippy::disallowed_methods, reason = "bounds a wait on this thread")]
 fn read_at(
     consumer: &Reader,
     topic: &str,
-    partition: u32,
-    offset: u64,
+    (partition, offset): Place,
     next: Option<Place>,
+    until: Instant,
 ) -> Result<Fetched, EngineError> {
     if next != Some((partition, offset)) {
         assign(consumer, topic, partition, offset)
             .map_err(|error| EngineError::of("read a message by its offset", error))?;
     }
-    let since = std::time::Instant::now();
     let (mut read, mut bytes) = (Fetched::new(), 0);
     loop {
         let wait = if read.is_empty() { Duration::from_millis(100) } else { Duration::ZERO };
@@ -231,10 +255,8 @@ fn read_at(
             }
             // Brokers come and go; the client tries again by itself.
             Some(Err(_)) | None if read.is_empty() => {
-                if since.elapsed() >= FETCH_MAX {
-                    return Err(refused(format!(
-                        "message {offset} of partition {partition} did not come within {FETCH_MAX:?}"
-                    )));
+                if now() >= until {
+                    return Err(late(partition, offset));
                 }
             }
             _ => return Ok(read),

@@ -1,11 +1,12 @@
 //! Opening a store: from the view, or a checkpoint, or the log's start.
 
+use std::ops::ControlFlow;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use mainspring_api::{Clock, Entropy as _, OsEntropy, SystemClock};
-use mainspring_eventlog::replica::{Replica, unavailable};
+use mainspring_eventlog::replica::{Replica, is_broken, unavailable};
 use mainspring_eventlog::{Durability, Engine, EngineError, Keep, LogError, SCHEMA_VERSION, Space};
 use rdkafka::error::KafkaError;
 
@@ -25,10 +26,13 @@ use crate::shared::Core;
 use crate::states::Cache;
 use crate::store::KafkaStore;
 use crate::view::{Input, Task, View, Writer, stands_at};
-use crate::watch::{refusal, watch};
+use crate::watch::refusal;
 
 /// Messages that the fold may be ahead of the view.
 const AHEAD_MAX: usize = 2_048;
+
+/// Pause before the log is looked at ahead again.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Rows of all partitions that are kept in memory, and again as many older ones.
 const ROWS_MAX: usize = 2_048;
@@ -39,6 +43,9 @@ const ROWS_MIN: usize = 16;
 const VIEW_FORM: &[u8] = b"1";
 const FORM_KEY: &[u8] = b"form";
 const STORE_KEY: &[u8] = b"store";
+/// The build that a view was last opened by: another may read what it could not.
+const BUILD_KEY: &[u8] = b"build";
+const BUILD: &[u8] = env!("CARGO_PKG_VERSION").as_bytes();
 
 fn client_failed(error: KafkaError) -> LogError {
     unsent("the client cannot be made of its settings", error)
@@ -48,8 +55,7 @@ impl KafkaStore {
     /// Opens the store of a topic, with the view that `view` holds, or fills it.
     ///
     /// Returns once the log was looked at; the fold then catches up by itself,
-    /// and reads wait for it. Needs a tokio runtime, on which it looks at the
-    /// topics now and then.
+    /// and reads wait for it. Threads of its own look at the topics now and then.
     ///
     /// # Errors
     /// - `Halted`, by name: the topic is missing, not begun, lossy, or has other
@@ -62,13 +68,7 @@ impl KafkaStore {
             return Err(why.into());
         }
         let durability = report.durability;
-        let mut store = blocking::unblock(move || open(config, view, durability)).await?;
-        let Core { config, genesis, progress, .. } = &*store.core;
-        let watched = watch(config.clone(), genesis.clone(), Arc::clone(progress));
-        let swept = crate::sweep::sweep(Arc::downgrade(&store.core));
-        store.with_task(tokio::spawn(watched));
-        store.with_task(tokio::spawn(swept));
-        Ok(store)
+        blocking::unblock(move || open(config, view, durability)).await
     }
 }
 
@@ -127,7 +127,7 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
         .map_err(spawn_failed)?;
     let views: Vec<PartitionEngine> =
         replicas.iter().map(|replica| replica.engine().clone()).collect();
-    let refill = to_view.clone();
+    let (refill, looking) = (to_view.clone(), Arc::clone(&progress));
     let (ahead, opened) = (config.clone(), config.clone());
     let (again, from, of) = (config.clone(), replicas.clone(), genesis.clone());
     let fold = Fold::new(
@@ -151,10 +151,16 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
                 let _ = refill.send(Input::Refill(task));
             }),
             is_voided: Box::new(move |partition, offset| {
-                log::is_voided(&ahead, partition, offset).unwrap_or_else(|error| {
-                    tracing::error!(%error, "the log cannot be looked at ahead");
-                    false
-                })
+                while !looking.is_over() {
+                    match log::is_voided(&ahead, partition, offset) {
+                        Ok(is_voided) => return is_voided,
+                        Err(error) => {
+                            tracing::error!(%error, "the log cannot be looked at ahead");
+                        }
+                    }
+                    looking.wait_over(LOOK_AGAIN);
+                }
+                false
             }),
         },
         marks.clone(),
@@ -170,6 +176,10 @@ fn start(parts: Parts, marks: Vec<Mark>) -> Result<KafkaStore, LogError> {
     let hosts = OnceLock::new();
     let core = Core { config, genesis, durability, replicas, lanes, progress, ends, hosts };
     let core = Arc::new(core);
+    let (of, looked, known) = (Arc::downgrade(&core), core.config.clone(), core.genesis.clone());
+    let watched = Arc::clone(&core.progress);
+    let watch = move || crate::watch::run(&of, &looked, &known, &watched);
+    threads.push(named("kafka-watch").spawn(watch).map_err(spawn_failed)?);
     let saver = crate::checkpoint::Saver::new(&core);
     threads.push(named("kafka-checkpoint").spawn(move || saver.run()).map_err(spawn_failed)?);
     Ok(KafkaStore::of(core, threads))
@@ -186,9 +196,10 @@ fn prepare(
     replicas: &[Replica<PartitionEngine>],
 ) -> Result<(), LogError> {
     let key = |name| prefixed(IDENTITY, name);
-    let (mut form, mut store) = (None, None);
+    let (mut form, mut build, mut store) = (None, None, None);
     view.read(&mut |kv| {
         form = kv.get(Space::Meta, &key(FORM_KEY))?;
+        build = kv.get(Space::Meta, &key(BUILD_KEY))?;
         store = kv.get(Space::Meta, &key(STORE_KEY))?;
         Ok(())
     })
@@ -203,17 +214,45 @@ fn prepare(
         tracing::warn!("the view is in the form of another version and is filled anew");
         clear(replicas).map_err(unavailable)?;
     }
-    if form.as_deref() == Some(VIEW_FORM) {
+    let is_of_this_build = build.as_deref() == Some(BUILD);
+    if form.as_deref() == Some(VIEW_FORM) && is_of_this_build {
         return Ok(());
+    }
+    if !is_of_this_build {
+        forget_broken(replicas).map_err(unavailable)?;
     }
     view.write(&mut |kv| {
         // By it an engine knows its own files; a store that is no view needs an id besides.
         kv.put(Space::Meta, b"schema", SCHEMA_VERSION.to_string().as_bytes())?;
         kv.put(Space::Meta, &key(FORM_KEY), VIEW_FORM)?;
+        kv.put(Space::Meta, &key(BUILD_KEY), BUILD)?;
         kv.put(Space::Meta, &key(STORE_KEY), genesis.store_id.as_str().as_bytes())?;
         Ok(Keep::Yes)
     })
     .map_err(unavailable)
+}
+
+/// Empties the partitions with sessions that the build before could not read.
+fn forget_broken(replicas: &[Replica<PartitionEngine>]) -> Result<(), EngineError> {
+    for (partition, replica) in (0..).zip(replicas) {
+        let mut broken = 0;
+        replica.engine().read_stored(&mut |stored| {
+            broken = 0;
+            stored.scan(Space::Rows, &mut |_, row| {
+                broken += usize::from(is_broken(row));
+                ControlFlow::Continue(())
+            })
+        })?;
+        if broken > 0 {
+            tracing::warn!(
+                partition,
+                broken,
+                "sessions that another build could not read: the view is filled anew"
+            );
+            clear(std::slice::from_ref(replica))?;
+        }
+    }
+    Ok(())
 }
 
 /// Where the fold of a partition starts: where the view stands, or a checkpoint,

@@ -70,6 +70,11 @@ impl Progress {
             .any(|at| at.judged.load(Ordering::Acquire) < at.end.load(Ordering::Acquire))
     }
 
+    /// The next message of a partition that the fold will judge.
+    pub(crate) fn next_judged(&self, partition: u32) -> u64 {
+        self.partitions[partition as usize].judged.load(Ordering::Acquire)
+    }
+
     pub(crate) fn judged(&self, partition: u32, next: u64) {
         let positions = &self.partitions[partition as usize];
         positions.judged.store(next, Ordering::Release);
@@ -117,6 +122,17 @@ impl Progress {
     /// Whether the threads are to end.
     pub(crate) fn is_over(&self) -> bool {
         self.closed.load(Ordering::Acquire) || self.halted.get().is_some()
+    }
+
+    /// Waits until the threads are to end.
+    pub(crate) async fn until_over(&self) {
+        loop {
+            let over = self.over.listen();
+            if self.is_over() {
+                return;
+            }
+            over.await;
+        }
     }
 
     /// Waits on this thread until the threads are to end, or for `max`.

@@ -58,11 +58,11 @@ impl Core {
             Level::Committed => self.ends.of(partition).await?,
             Level::Strict => self.barrier(partition).await?,
         };
+        let before = self.progress.applied(partition);
         if self.progress.wait(partition, end, NUDGE_AFTER).await? {
             return Ok(());
         }
-        let CatchUp { folded, end: all } = self.progress.catch_up();
-        if all.saturating_sub(folded) < 2 {
+        if self.progress.applied(partition) == before {
             self.barrier(partition).await?;
         }
         if self.progress.wait(partition, end, self.config.read_max).await? {

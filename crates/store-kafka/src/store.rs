@@ -45,7 +45,6 @@ use crate::shared::Core;
 pub struct KafkaStore {
     pub(crate) core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl fmt::Debug for KafkaStore {
@@ -59,12 +58,7 @@ impl fmt::Debug for KafkaStore {
 
 impl KafkaStore {
     pub(crate) const fn of(core: Arc<Core>, threads: Vec<JoinHandle<()>>) -> Self {
-        Self { core, threads, tasks: Vec::new() }
-    }
-
-    /// Ends a task with this store.
-    pub(crate) fn with_task(&mut self, task: tokio::task::JoinHandle<()>) {
-        self.tasks.push(task);
+        Self { core, threads }
     }
 
     /// How far this host has folded the log.
@@ -127,7 +121,6 @@ impl KafkaStore {
 impl Drop for KafkaStore {
     fn drop(&mut self) {
         self.core.progress.close();
-        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
         for replica in &self.core.replicas {
             replica.close();
         }

@@ -13,7 +13,7 @@ use crate::shared::Core;
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 
 /// Looks until the store is closed. One of the hosts that live does it.
-pub(crate) async fn sweep(core: Weak<Core>) {
+pub(crate) async fn sweep(core: &Weak<Core>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(core) = core.upgrade() else { return };

@@ -89,10 +89,13 @@ impl Writer {
             let due = behind.since.is_some_and(|since| since.elapsed() >= BEHIND_MAX)
                 || behind.bytes >= BEHIND_BYTES_MAX;
             let keep = if due { Keep::Yes } else { Keep::Behind };
-            let applied = self.apply(step, keep).and_then(|()| match refill {
-                Some(refill) => refill(&self.view).and_then(|()| self.restart()),
-                None => Ok(()),
-            });
+            let mut applied = self.apply(step, keep);
+            if let Some(refill) = refill {
+                if let Err(error) = &applied {
+                    self.recover(error);
+                }
+                applied = refill(&self.view).and_then(|()| self.restart());
+            }
             match applied {
                 Ok(()) if due => behind = Behind { since: None, bytes: 0 },
                 Ok(()) => {}

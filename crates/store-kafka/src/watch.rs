@@ -1,7 +1,7 @@
 //! Looking at the topics again while the store is open: what held at the start
 //! may be changed by whoever administers the cluster.
 
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::Duration;
 
 use mainspring_eventlog::LogError;
@@ -10,20 +10,41 @@ use crate::config::KafkaConfig;
 use crate::error::Halt;
 use crate::frame::Genesis;
 use crate::progress::Progress;
+use crate::shared::Core;
 use crate::topic::{TopicReport, check};
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Looks until the store is closed or stops. Runs as a task of its own.
-pub(crate) async fn watch(config: KafkaConfig, genesis: Genesis, progress: Arc<Progress>) {
+/// Looks at the topics, and after imports that were left, until the store is
+/// closed or stops. Has a runtime of its own: that on which a store was opened
+/// may be gone.
+pub(crate) fn run(core: &Weak<Core>, config: &KafkaConfig, known: &Genesis, progress: &Progress) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "the topics are not looked at any more");
+            return;
+        }
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            () = watch(config, known, progress) => {}
+            () = crate::sweep::sweep(core) => {}
+            () = progress.until_over() => {}
+        }
+    });
+}
+
+async fn watch(config: &KafkaConfig, genesis: &Genesis, progress: &Progress) {
     let mut missing = false;
-    while !progress.is_over() {
+    loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        match check(&config).await {
+        match check(config).await {
             Ok(report) => {
                 missing = false;
-                if let Some(why) = refusal(&report, Some(&genesis)) {
+                if let Some(why) = refusal(&report, Some(genesis)) {
                     progress.halt(why);
                 }
             }
@@ -45,6 +66,9 @@ pub(crate) fn refusal(report: &TopicReport, known: Option<&Genesis>) -> Option<H
         let (found, known) =
             (found.store_id.as_str().to_owned(), known.store_id.as_str().to_owned());
         return Some(Halt::LogRecreated { found, known });
+    }
+    if let Some(Halt::PartitionsChanged { found, genesis }) = report.halt() {
+        return Some(Halt::PartitionsChanged { found, genesis });
     }
     let fault = report.faults().next()?;
     if fault.setting == "partitions" {

@@ -98,6 +98,12 @@ pub(super) fn broken_row(error: &LogError) -> Vec<u8> {
     [BROKEN, error.to_string().as_bytes()].concat()
 }
 
+/// Whether a stored row stands for one that an operation could not be applied to.
+#[must_use]
+pub fn is_broken(row: &[u8]) -> bool {
+    row.starts_with(BROKEN)
+}
+
 fn unreadable(uid: &SessionUid, bytes: &[u8]) -> String {
     match bytes.strip_prefix(BROKEN) {
         Some(why) => format!("row of session {uid}: {}", String::from_utf8_lossy(why)),

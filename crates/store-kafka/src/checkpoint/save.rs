@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use mainspring_api::{Entropy as _, OsEntropy};
-use mainspring_eventlog::replica::unavailable;
+use mainspring_eventlog::replica::{is_broken, unavailable};
 use mainspring_eventlog::{EngineError, LogError, Space};
 use rdkafka::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -123,9 +123,11 @@ pub(crate) fn save(
     let before = newest(&client, config, genesis, partition)?;
     let first = AtomicI64::new(i64::MAX);
     let delivered = Arc::new(Delivered { first, failed: AtomicBool::new(false) });
-    let mut settings = config.plain_producer();
+    // One whose chunks keep their order, whatever is sent again.
+    let mut settings = config.producer();
     settings
         .set("compression.type", "lz4")
+        .set("queue.buffering.max.kbytes", "16384")
         .set("linger.ms", "5")
         .set("message.timeout.ms", "60000");
     let producer: BaseProducer<Reports> =
@@ -185,16 +187,17 @@ fn write_chunks(view: &PartitionEngine, chunks: &mut Chunks<'_>) -> Result<Mark,
         mark = Mark::load_stored(&stored)?;
         for space in Space::ALL {
             let mut failed = None;
-            stored.scan(space, &mut |key, value| match chunks.put(space, key, value) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                }
+            stored.scan(space, &mut |key, value| {
+                // Others may be able to read what this build is not.
+                failed = if space == Space::Rows && is_broken(value) {
+                    Some(refused("a session of it cannot be read by this build".to_owned()))
+                } else {
+                    let put = chunks.put(space, key, value);
+                    put.err().map(|error| EngineError::of("send a chunk of a checkpoint", error))
+                };
+                if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
-            if let Some(error) = failed {
-                return Err(EngineError::of("send a chunk of a checkpoint", error));
-            }
+            failed.map_or(Ok(()), Err)?;
         }
         Ok(())
     })?;
@@ -258,6 +261,8 @@ impl Saver {
         // Another host may have come first.
         let (log_bytes, bytes) = self.known(core, partition)?;
         if at.bytes.saturating_sub(log_bytes) >= config.checkpoint_bytes.max(bytes) {
+            // Not again at once if it fails: what a try leaves behind takes room.
+            self.last[partition as usize] = Some((at.bytes, bytes));
             let manifest = save(config, &core.genesis, view, partition)?;
             tracing::info!(
                 partition,

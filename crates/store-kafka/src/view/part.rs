@@ -117,25 +117,32 @@ fn decisions(messages: &[Folded]) -> (Vec<Decision>, Vec<(usize, u32)>) {
                 continue;
             }
             let sent = folded.sent.as_ref().and_then(|sent| sent.get(place));
-            let Some(decision) = decide(frame, entry, terms, sent) else { continue };
-            ops.push(decision);
-            places.push((message, u32::try_from(place).expect("entries are bounded")));
+            let place = u32::try_from(place).expect("entries are bounded");
+            for decision in decide(frame, entry, terms, sent) {
+                ops.push(decision);
+                places.push((message, place));
+            }
         }
     }
     (ops, places)
 }
 
-fn decide(frame: &Frame, entry: &Entry, terms: &Terms, sent: Option<&Sent>) -> Option<Decision> {
+/// What the view does for an entry that counts. What cannot be read leaves
+/// behind broken what it would have changed.
+fn decide(frame: &Frame, entry: &Entry, terms: &Terms, sent: Option<&Sent>) -> Vec<Decision> {
     if let Some(op) = sent.and_then(|sent| sent.op.clone()) {
-        return Some(Decision::Op(op, frame.time));
+        return vec![Decision::Op(op, frame.time)];
     }
-    match decode(entry.id, terms, frame.payload(entry)) {
-        Ok(op) => Some(Decision::Op(Arc::new(op), frame.time)),
-        Err(error) => {
-            let what = error.to_string();
-            let session = terms.session()?;
-            let error = LogError::Corrupt { what };
-            Some(Decision::Broken(session.clone(), error))
-        }
+    let error = match decode(entry.id, terms, frame.payload(entry)) {
+        Ok(op) => return vec![Decision::Op(Arc::new(op), frame.time)],
+        Err(error) => LogError::Corrupt { what: error.to_string() },
+    };
+    let sessions: Vec<&SessionUid> = match terms {
+        Terms::Fork { children, .. } => children.iter().map(|child| &child.session).collect(),
+        terms => terms.session().into_iter().collect(),
+    };
+    if sessions.is_empty() {
+        tracing::error!(%error, ?terms, "an entry that counts cannot be read by this build");
     }
+    sessions.into_iter().map(|session| Decision::Broken(session.clone(), error.clone())).collect()
 }

@@ -227,12 +227,17 @@ async fn b47_a_hanging_transaction_hides_nothing() {
     say(&a, &uid, "after").await.unwrap();
     let b = host(&config, empty_view()).await;
     assert_eq!(read_all(&*b, &uid).await.unwrap().len(), 2);
+    // What is acknowledged on one host is there on the other from then on.
+    for written in 3..=52 {
+        say(&a, &uid, "and on").await.unwrap();
+        assert_eq!(b.head(&uid, Level::Committed).await.unwrap().seq.get(), written);
+    }
     // Its successor ends it: the log now ends with a mark that no reader is given.
     foreign().init_transactions(ten).unwrap();
     for log in [&a, &b] {
-        assert_eq!(read_all(&**log, &uid).await.unwrap().len(), 2);
+        assert_eq!(read_all(&**log, &uid).await.unwrap().len(), 52);
     }
     say(&b, &uid, "at last").await.unwrap();
     let c = host(&config, empty_view()).await;
-    assert_eq!(read_all(&*c, &uid).await.unwrap().len(), 3);
+    assert_eq!(read_all(&*c, &uid).await.unwrap().len(), 53);
 }

@@ -144,6 +144,44 @@ async fn a_setting_that_may_lose_messages_is_refused_by_its_name() {
     }
 }
 
+/// Opened as the product opens it: on a runtime that is gone afterwards.
+async fn opened_elsewhere(config: &KafkaConfig) -> KafkaStore {
+    let (config, view) = (config.clone(), empty_view());
+    let open = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(KafkaStore::open(config, view)).unwrap()
+    };
+    tokio::task::spawn_blocking(open).await.unwrap()
+}
+
+/// Looked at every 15 s, also by a host that has nothing else to do.
+async fn stops_soon(store: &KafkaStore, code: &str) {
+    let since = Instant::now();
+    while store.halted().is_none() {
+        assert!(since.elapsed() < Duration::from_secs(45), "it goes on, and is not {code}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(store.halted().unwrap().code(), code);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_stops_when_its_topic_is_made_lossy() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let store = opened_elsewhere(&config).await;
+    alter(&config, Some(("retention.ms", "1000"))).await;
+    stops_soon(&store, "topic_lossy").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_stops_when_its_topic_gets_more_partitions() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let store = opened_elsewhere(&config).await;
+    let grown = NewPartitions::new(&config.topic, 5);
+    let grown = admin(&config).create_partitions([&grown], &AdminOptions::new()).await.unwrap();
+    grown.into_iter().for_each(|one| drop(one.unwrap()));
+    stops_soon(&store, "partitions_changed").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_replica_that_syncs_nothing_is_refused_unless_it_may_be_lost() {
     let Some(mut config) = fresh_topic(Cluster::One).await else { return };

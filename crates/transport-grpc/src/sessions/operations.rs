@@ -21,7 +21,7 @@ use crate::options::LinkOptions;
 use crate::sessions::lines::{self, LINE_BYTES_MAX};
 use crate::sessions::served::{
     Call, Sending, WireStream, answer, answer_stream, bad_request, beating, begun, split, take,
-    to_session, to_update, unsendable, warmed,
+    to_session, to_update, unsendable, warmed, warmed_if_begun,
 };
 use crate::status::{Effect, from_status};
 
@@ -196,7 +196,7 @@ impl generated::Operations for Rpc {
         let answer = answer_stream(log, updates, move |update, counts| {
             to_update(update, sending.notes, counts)
         })?;
-        warmed(&*self.0.sessions, &session, Ok(beating(answer, sending.heartbeat)))
+        warmed_if_begun(&*self.0.sessions, &session, answer, sending)
     }
 
     async fn find(

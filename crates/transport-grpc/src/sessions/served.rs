@@ -113,6 +113,18 @@ pub(crate) fn warmed<T>(
     Ok(response)
 }
 
+/// As [`warmed`], of a stream that [`begun`] gave. One with signs of life starts
+/// before it is known whether the caller may know anything: it is told nothing.
+pub(crate) fn warmed_if_begun<U: Beats + Send + 'static>(
+    sessions: &dyn Sessions,
+    session: &str,
+    answer: Response<WireStream<U>>,
+    sending: Sending,
+) -> Result<Response<WireStream<U>>, Status> {
+    let answer = Ok(beating(answer, sending.heartbeat));
+    if sending.heartbeat.is_some() { answer } else { warmed(sessions, session, answer) }
+}
+
 /// Adds the signs of life that the call asked for, and says so.
 pub(crate) fn beating<U: Beats + Send + 'static>(
     response: Response<WireStream<U>>,

@@ -18,8 +18,8 @@ use crate::metadata::{
 };
 use crate::options::LinkOptions;
 use crate::sessions::served::{
-    Call, Sending, WireStream, answer, answer_stream, bad_request, beating, begun, last_session,
-    notes, split, take, to_session, to_update, unsendable, warmed,
+    Call, Sending, WireStream, answer, answer_stream, bad_request, begun, last_session, notes,
+    split, take, to_session, to_update, unsendable, warmed, warmed_if_begun,
 };
 
 /// Serves a sessions service over gRPC.
@@ -179,7 +179,7 @@ impl generated::Sessions for Rpc {
         let answer = answer_stream(log, updates, move |update, counts| {
             to_update(update, sending.notes, counts)
         })?;
-        warmed(&*self.0.sessions, &session, Ok(beating(answer, sending.heartbeat)))
+        warmed_if_begun(&*self.0.sessions, &session, answer, sending)
     }
 
     type ReplayStream = WireStream<v1::LogRecord>;
@@ -205,7 +205,7 @@ impl generated::Sessions for Rpc {
             counts.add_record();
             mainspring_wire::record_to_wire(record, sending.notes).map_err(unsendable)
         })?;
-        warmed(&*self.0.sessions, &session, Ok(beating(answer, sending.heartbeat)))
+        warmed_if_begun(&*self.0.sessions, &session, answer, sending)
     }
 
     async fn approve(

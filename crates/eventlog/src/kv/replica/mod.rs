@@ -31,6 +31,7 @@ use crate::view::{ExecutionView, SessionView};
 
 pub use super::import::{OpWriter, import, staged_name};
 pub use super::ops::{Op, Reply};
+pub use super::row::is_broken;
 pub use codec::{DecodeError, decode, encode, record_value};
 pub use terms::{Child, Terms};
 
