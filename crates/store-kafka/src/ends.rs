@@ -1,6 +1,6 @@
 //! Where the log ends: one question for all who ask at the same time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -28,6 +28,10 @@ pub(crate) struct Ends {
 
 /// How long the broker may take.
 const ASK_MAX: Duration = Duration::from_secs(5);
+
+/// How long it may take for one that did not answer the last time: those of
+/// others wait behind it.
+const AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// How long who asks waits at the most: others may be asked after first.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -79,6 +83,7 @@ const IDLE: Duration = Duration::from_secs(1);
 fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Question>) {
     let partitions = progress.partitions();
     let mut next = 0;
+    let mut failing = HashSet::new();
     loop {
         // All of these were asked before the broker is.
         let mut by_partition: HashMap<u32, Vec<Question>> = HashMap::new();
@@ -102,8 +107,14 @@ fn run(topic: &str, lanes: &Lanes, progress: &Progress, asked: &Receiver<Questio
                 continue;
             }
             let client = lanes.producer();
-            let end = client.client().fetch_watermarks(topic, partition.cast_signed(), ASK_MAX);
+            let max = if failing.contains(&partition) { AGAIN_MAX } else { ASK_MAX };
+            let end = client.client().fetch_watermarks(topic, partition.cast_signed(), max);
             let failed = end.is_err();
+            if failed {
+                failing.insert(partition);
+            } else {
+                failing.remove(&partition);
+            }
             let end = end
                 .map(|(_, end)| end.cast_unsigned())
                 .map_err(|error| unsent("the log's end cannot be asked for", error));

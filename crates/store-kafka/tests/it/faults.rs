@@ -197,6 +197,34 @@ async fn an_entry_that_cannot_be_read_breaks_its_session_alone() {
     assert_eq!(read_all(&*a, &other).await.unwrap().len(), 2);
 }
 
+/// A fork whose payload cannot be read here leaves its child broken, and its
+/// parent whole; and no checkpoint takes the broken one to others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_cannot_be_read_breaks_its_child_alone() {
+    let Some(config) = fresh_topic(Cluster::One).await else { return };
+    let log = host(&config, empty_view()).await;
+    let parent = session(&log, "parent").await;
+    say(&log, &parent, "before").await.unwrap();
+    let partition = partition_of(&config, &parent);
+    let mut names = (0..64).map(|n| sample::session(&format!("child-{n}")));
+    let child = names.find(|child| log.may_be_child(&parent, child)).unwrap();
+    let text = |uid: &SessionUid| {
+        let name = uid.as_str().as_bytes();
+        [&u16::try_from(name.len()).unwrap().to_be_bytes(), name].concat()
+    };
+    let (at, one, next) = (1_u64.to_be_bytes(), 1_u32.to_be_bytes(), 2_u64.to_be_bytes());
+    let fields: [&[u8]; 8] =
+        [&text(&parent), &at, &one, &text(&child), &next, &[1], &[5; 32], &[0]];
+    let fork = raw::head(20, &fields);
+    raw::put(&config, partition, &raw::frame(1, &[(fork, b"what later versions write".to_vec())]));
+    let refused = log.get(&child, Level::Strict).await.unwrap_err();
+    assert_eq!(refused.code(), "corrupt", "{refused}");
+    say(&log, &parent, "after").await.unwrap();
+    assert_eq!(read_all(&*log, &parent).await.unwrap().len(), 2);
+    let refused = log.checkpoint().await.unwrap_err();
+    assert!(mainspring_api::report(&refused).contains("cannot be read by this build"), "{refused}");
+}
+
 /// A transaction of somebody else that nobody ends hides nothing that was
 /// committed after it, and the mark that ends it at last holds nobody up.
 #[tokio::test(flavor = "multi_thread")]

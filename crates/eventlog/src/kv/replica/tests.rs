@@ -1,3 +1,5 @@
+//! Steps of any size come to the same, and put each row once.
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
