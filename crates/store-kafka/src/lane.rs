@@ -336,9 +336,17 @@ impl Lanes {
 
     /// Sends what is queued, unless a message is on its way already.
     fn pump(&self, partition: u32) {
-        // Before the lock, so that it is let go after it: the last to let a client
-        // go waits for its reports, and they take the lock.
         let producer = self.producer();
+        self.pump_to(&producer, partition);
+        // If it was made anew meanwhile this may be the last to have it. Closing it
+        // waits for its reports, which take the lanes' locks and come on its own
+        // thread, and that may be this one.
+        if let Some(last) = Arc::into_inner(producer) {
+            crate::client::let_go(last);
+        }
+    }
+
+    fn pump_to(&self, producer: &Producer, partition: u32) {
         let mut state = self.lanes[partition as usize].lock();
         while state.in_flight.is_none() {
             let jobs = next_jobs(&mut state.queue);

@@ -22,6 +22,8 @@ pub(crate) struct Alive {
     holders: Mutex<HashMap<String, Option<Instant>>>,
     /// Nothing is told to anybody.
     pub(crate) refuses: AtomicBool,
+    /// Nobody can be heard.
+    pub(crate) deaf: AtomicBool,
     warm: Mutex<Option<WarmHost>>,
 }
 
@@ -58,6 +60,9 @@ impl Liveness for Alive {
     }
 
     async fn is_alive(&self, holder: &str) -> Result<bool, LogError> {
+        if self.deaf.load(Ordering::Relaxed) {
+            return Err(LogError::unavailable("nobody can be heard"));
+        }
         let holders = self.holders.lock().unwrap();
         Ok(holders.get(holder).is_some_and(|last| last.is_none_or(|at| at.elapsed() < SILENCE)))
     }

@@ -236,6 +236,23 @@ async fn a_host_that_hears_nobody_takes_nothing() {
     within(5 * SECOND, async || holder(&shared.world, &session).await == "b").await;
 }
 
+/// As a store tells it that has no line to the others: by an error.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_could_not_ask_waits_for_the_others_anew() {
+    let shared = Shared::new();
+    let (a, _b) = (shared.host("a").await, shared.survivor("b").await);
+    let session = a.created().await;
+    let _watched = inside(&a, turn(&session, "tool c1 slow, out x")).await;
+    tokio::time::sleep(5 * SECOND).await;
+    shared.alive.deaf.store(true, Ordering::Relaxed);
+    shared.alive.set("a", false);
+    tokio::time::sleep(60 * SECOND).await;
+    shared.alive.deaf.store(false, Ordering::Relaxed);
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(holder(&shared.world, &session).await, "a");
+    within(5 * SECOND, async || holder(&shared.world, &session).await == "b").await;
+}
+
 /// Its own clock went on while it stood still, and the others' signs wait unread.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_stood_still_listens_before_it_takes() {
