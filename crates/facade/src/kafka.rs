@@ -184,6 +184,10 @@ const SCHEMA: &[u8] = b"schema";
 /// Opens the view in the file at `path`, or makes one. A file that cannot be a
 /// view is put aside: the log has everything that was in it.
 fn open_view(path: &Path, clock: &dyn Clock) -> Result<RedbEngine, LogError> {
+    if path.is_dir() {
+        let why = "is a folder; a view is a file";
+        return Err(not_a_view(path, why));
+    }
     let looked_at = file_id(path);
     let why = match RedbEngine::open(&RedbConfig::at(path), clock) {
         Ok(engine) => match identify(&engine, path)? {

@@ -198,6 +198,8 @@ impl Takeover {
         let (inner, attempts) = (Arc::clone(inner), Arc::clone(&self.attempts));
         tokio::spawn(async move {
             let uid = &row.session.uid;
+            let holder = row.fence.holder.as_ref().map(|holder| holder.name.as_str());
+            tracing::warn!(session = %uid, holder, "goes on with the turn of a host that is gone");
             let became = inner.recover(&row).await;
             attempts.settle(uid, became, Instant::now(), inner.find(uid).await.ok().as_ref());
             drop(lane);

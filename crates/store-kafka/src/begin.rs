@@ -7,17 +7,18 @@ use mainspring_api::{AppendId, Bytes, Entropy as _, OsEntropy, StoreId, SystemCl
 use mainspring_eventlog::LogError;
 use rdkafka::admin::{NewTopic, TopicReplication};
 use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
-use crate::client::Reader;
+use crate::client::{Quiet, Reader};
 use crate::config::{KafkaConfig, MESSAGE_BYTES_MAX};
 use crate::error::{Halt, is_refused, unsent};
 use crate::frame::{Draft, Frame, Genesis, RULES_LEVEL, Statement};
 use crate::log;
-use crate::topic::{ASK_MAX, admin, may_not, naming, options};
+use crate::topic::{ASK_MAX, admin, may_not, naming, options, unreached};
 
 /// How the topics of a new store are made.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +87,7 @@ pub async fn init(config: &KafkaConfig, new: NewTopics) -> Result<Begun, LogErro
     let created = admin
         .create_topics(&topics, &options())
         .await
-        .map_err(|error| unsent("the topics cannot be created", error))?;
+        .map_err(|error| unreached(config, unsent("the topics cannot be created", error)))?;
     let mut made = Vec::new();
     for result in created {
         match result {
@@ -153,7 +154,15 @@ fn await_partitions(
             Some(found) if found == partitions as usize => return Ok(()),
             Some(found) => {
                 let found = u32::try_from(found).unwrap_or(u32::MAX);
-                return Err(Halt::PartitionsChanged { found, genesis: partitions }.into());
+                let genesis = log::partition_genesis(client, &config.topic, 0)?;
+                return Err(match genesis.map(|genesis| genesis.partitions) {
+                    Some(genesis) if genesis != found => {
+                        Halt::PartitionsChanged { found, genesis }.into()
+                    }
+                    _ => LogError::Invalid(
+                        "the topic is there, with another number of partitions than was asked for",
+                    ),
+                });
             }
             None if since.elapsed() < ASK_MAX => std::thread::sleep(Duration::from_millis(50)),
             None => return Err(Halt::TopicMissing(config.topic.clone()).into()),
@@ -191,7 +200,15 @@ impl Delivery {
     }
 }
 
-impl ClientContext for Delivery {}
+impl ClientContext for Delivery {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        Quiet.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        Quiet.error(error, reason);
+    }
+}
 
 impl ProducerContext for Delivery {
     type DeliveryOpaque = ();

@@ -4,6 +4,8 @@ use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::ProducerContext;
 
 use crate::config::KafkaConfig;
 
@@ -23,6 +25,12 @@ impl ClientContext for Quiet {
 }
 
 impl ConsumerContext for Quiet {}
+
+impl ProducerContext for Quiet {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {}
+}
 
 /// A client that reads.
 pub(crate) type Reader = BaseConsumer<Quiet>;

@@ -20,7 +20,8 @@ pub struct KafkaConfig {
     /// The topic of the log. Beside it are `<topic>.checkpoints` and `<topic>.hosts`.
     pub topic: String,
     /// Client settings by librdkafka's names, as for TLS and SASL. They win over
-    /// what this crate sets, but for those that the guarantees rest on.
+    /// what this crate sets, but for those that the guarantees rest on: with one
+    /// of these a store is not opened.
     pub client: BTreeMap<String, String>,
     /// Sizes that the store accepts.
     pub limits: Limits,
@@ -45,6 +46,44 @@ pub struct KafkaConfig {
     pub allow_lossy: bool,
 }
 
+/// What only this crate sets, by all of its names.
+const FIXED: [&str; 34] = [
+    "acks",
+    "auto.commit.enable",
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "delivery.timeout.ms",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.gapless.guarantee",
+    "enable.idempotence",
+    "enable.partition.eof",
+    "fetch.error.backoff.ms",
+    "fetch.max.bytes",
+    "fetch.message.max.bytes",
+    "fetch.queue.backoff.ms",
+    "fetch.wait.max.ms",
+    "group.id",
+    "group.instance.id",
+    "heartbeat.interval.ms",
+    "isolation.level",
+    "linger.ms",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "max.partition.fetch.bytes",
+    "message.max.bytes",
+    "message.timeout.ms",
+    "metadata.broker.list",
+    "partition.assignment.strategy",
+    "queue.buffering.max.ms",
+    "queued.max.messages.kbytes",
+    "receive.message.max.bytes",
+    "request.required.acks",
+    "request.timeout.ms",
+    "session.timeout.ms",
+    "transactional.id",
+];
+
 impl KafkaConfig {
     /// The defaults, on these brokers and this topic.
     #[must_use]
@@ -66,6 +105,13 @@ impl KafkaConfig {
             staged_max: Duration::from_secs(7 * 24 * 3_600),
             allow_lossy: false,
         }
+    }
+
+    /// A client setting that was given and that the guarantees rest on: this
+    /// crate alone sets it.
+    #[must_use]
+    pub fn fixed_setting(&self) -> Option<&str> {
+        self.client.keys().map(String::as_str).find(|key| FIXED.contains(key))
     }
 
     /// The topic of the checkpoints.

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use event_listener::Event;
 use mainspring_eventlog::{Holder, LogError, WarmHost};
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance};
+use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Reader, now};
+use crate::client::{Quiet, Reader, now};
 use crate::config::KafkaConfig;
 use crate::error::unsent;
 use crate::frame::Writer;
@@ -100,7 +102,7 @@ impl Hosts {
             beat: config.beat,
             shared: Arc::clone(&shared),
             listener: config.open_reader().map_err(failed)?,
-            producer: config.plain_producer().create().map_err(failed)?,
+            producer: config.plain_producer().create_with_context(Quiet).map_err(failed)?,
             config: config.clone(),
             group: None,
             made: now(),
@@ -246,7 +248,15 @@ impl Drop for Hosts {
 /// Hears which partitions the group gives to this host.
 struct Assigned(Arc<Shared>);
 
-impl ClientContext for Assigned {}
+impl ClientContext for Assigned {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        Quiet.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        Quiet.error(error, reason);
+    }
+}
 
 impl ConsumerContext for Assigned {
     fn post_rebalance(&self, group: &BaseConsumer<Self>, _: &Rebalance<'_>) {
@@ -267,7 +277,7 @@ struct Client {
     beat: Duration,
     shared: Arc<Shared>,
     listener: Reader,
-    producer: BaseProducer,
+    producer: BaseProducer<Quiet>,
     config: KafkaConfig,
     group: Option<BaseConsumer<Assigned>>,
     /// When the clients were made.
@@ -315,7 +325,7 @@ impl Client {
         }
         self.made = now();
         if let (Ok(listener), Ok(producer)) =
-            (self.config.open_reader(), self.config.plain_producer().create())
+            (self.config.open_reader(), self.config.plain_producer().create_with_context(Quiet))
         {
             tracing::warn!("no sign of life was heard for {DEAF_MAX:?}; the clients are made anew");
             crate::client::let_go(std::mem::replace(&mut self.listener, listener));

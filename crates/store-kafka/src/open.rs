@@ -63,6 +63,9 @@ impl KafkaStore {
     ///   of another one. The view stays as it is.
     /// - `Unavailable` when no broker answers, or the view's engine fails.
     pub async fn open(config: KafkaConfig, view: Arc<dyn Engine>) -> Result<Self, LogError> {
+        if config.fixed_setting().is_some() {
+            return Err(LogError::Invalid("a client setting that the store alone sets"));
+        }
         let report = crate::topic::check(&config).await?;
         if let Some(why) = refusal(&report, None) {
             return Err(why.into());

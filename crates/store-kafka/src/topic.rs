@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use mainspring_eventlog::{Durability, LogError};
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
-use crate::client::Reader;
+use crate::client::{Quiet, Reader};
 use crate::config::{KafkaConfig, MESSAGE_BYTES_MAX};
 use crate::error::{Halt, is_refused, unsent};
 use crate::frame::Genesis;
@@ -79,11 +78,26 @@ impl TopicReport {
     }
 }
 
-pub(crate) fn admin(config: &KafkaConfig) -> Result<AdminClient<DefaultClientContext>, LogError> {
+pub(crate) fn admin(config: &KafkaConfig) -> Result<AdminClient<Quiet>, LogError> {
     config
         .base()
-        .create()
+        .create_with_context(Quiet)
         .map_err(|error| unsent("the client cannot be made of its settings", error))
+}
+
+/// Says where was asked: a client that is refused before it has said who it is
+/// learns no more than that nobody answers.
+pub(crate) fn unreached(config: &KafkaConfig, error: LogError) -> LogError {
+    match error {
+        LogError::Unavailable { message, outcome, source } => {
+            let brokers = &config.brokers;
+            let message = format!(
+                "{message} at {brokers}; a wrong port, protocol, password or certificate shows as this, too"
+            );
+            LogError::Unavailable { message, outcome, source }
+        }
+        other => other,
+    }
 }
 
 pub(crate) fn options() -> AdminOptions {
@@ -114,7 +128,8 @@ pub(crate) fn naming(operation: &str, topic: &str, error: LogError) -> LogError 
 /// `Unavailable`.
 pub async fn check(config: &KafkaConfig) -> Result<TopicReport, LogError> {
     let asked = config.clone();
-    let (shapes, genesis) = blocking::unblock(move || shapes(&asked)).await?;
+    let shapes = blocking::unblock(move || shapes(&asked)).await;
+    let (shapes, genesis) = shapes.map_err(|error| unreached(config, error))?;
     let mut findings = Vec::new();
     let mut durability = Durability::Development;
     for (kind, shape) in [Kind::Log, Kind::Checkpoints, Kind::Hosts].into_iter().zip(shapes) {

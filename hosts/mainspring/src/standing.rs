@@ -63,6 +63,10 @@ pub(crate) fn factory(config: &Config) -> Result<mainspring::KafkaFactory, CliEr
     settings.allow_lossy = kafka.allow_lossy;
     let client = kafka.client.iter();
     settings.client = client.map(|(key, value)| (key.clone(), value.expose().to_owned())).collect();
+    if let Some(setting) = settings.fixed_setting() {
+        let why = format!("kafka.client: {setting} is not for setting: journals rest on it");
+        return Err(CliError::usage(why));
+    }
     // Other journals need no password.
     if config.journal.starts_with("kafka:")
         && let Some(password) = password(kafka)?

@@ -114,3 +114,14 @@ fn an_address_names_brokers_and_a_topic() {
         assert!(error.contains("kafka://HOST:PORT,HOST:PORT/TOPIC"), "{error}");
     }
 }
+
+#[test]
+fn a_folder_is_no_view_and_stays_where_it_is() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("views");
+    std::fs::create_dir(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(error.to_string().contains("is a folder"), "{error}");
+    assert!(path.is_dir());
+    assert_eq!(aside(&folder), Vec::<String>::new());
+}

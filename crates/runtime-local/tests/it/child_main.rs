@@ -78,5 +78,6 @@ fn wait_for_stdin() {
 fn note(line: &str) {
     let path = std::env::var(LOG).unwrap();
     let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-    writeln!(log, "{line}").unwrap();
+    // In one write: others append, too.
+    log.write_all(format!("{line}\n").as_bytes()).unwrap();
 }

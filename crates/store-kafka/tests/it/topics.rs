@@ -289,7 +289,16 @@ async fn beginning_a_log_again_changes_nothing() {
     assert_eq!((again.genesis, again.topics.len(), again.partitions), (known, 0, 0));
     let other = NewTopics { partitions: 4, ..NEW };
     let error = init(&config, other).await.unwrap_err();
-    assert_halted(&error, "partitions_changed", "has 3 partitions");
+    assert!(matches!(error, LogError::Invalid(why) if why.contains("another number")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_setting_that_the_guarantees_rest_on_is_refused() {
+    let Some(mut config) = fresh_topic(Cluster::One).await else { return };
+    config.client.insert("acks".to_owned(), "1".to_owned());
+    assert_eq!(config.fixed_setting(), Some("acks"));
+    let error = KafkaStore::open(config, empty_view()).await.unwrap_err();
+    assert!(matches!(error, LogError::Invalid(_)), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

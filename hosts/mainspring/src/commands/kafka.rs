@@ -75,7 +75,12 @@ mod topics {
         } else if made < of && made > 0 {
             output.note("the log was begun in part before, and is whole now");
         }
-        Ok(())
+        // Topics that were there may have other settings than those made here.
+        let report = store::check(config).await?;
+        for fault in report.findings.iter().filter(|finding| !finding.holds) {
+            output.line(|| finding_text(fault), || finding_json(fault));
+        }
+        report.halt().map_or(Ok(()), |halt| Err(LogError::from(halt).into()))
     }
 
     async fn check(config: &KafkaConfig, output: Output) -> Result<(), CliError> {
