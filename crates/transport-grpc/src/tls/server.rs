@@ -109,7 +109,9 @@ impl ServerTls {
 
     /// Reloads now and then, for as long as it is polled.
     pub(crate) async fn keep_fresh(&self) {
-        let mut ticks = tokio::time::interval(RELOAD_EVERY);
+        // They were read just now.
+        let first = tokio::time::Instant::now() + RELOAD_EVERY;
+        let mut ticks = tokio::time::interval_at(first, RELOAD_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut unread = false;
         loop {
