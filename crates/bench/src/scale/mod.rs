@@ -73,8 +73,9 @@ pub struct Capacity {
 /// Bytes of log after which a partition is checkpointed, at the least.
 const CHECKPOINT_EVERY: f64 = (64 << 20) as f64;
 
-/// Sessions of each partition whose state a host's fold keeps in memory.
-pub const SESSIONS_KEPT: f64 = 131_072.0;
+/// Sessions whose state a host's fold keeps in memory, of all partitions; and of
+/// each partition at the least.
+pub const SESSIONS_KEPT: (f64, f64) = (131_072.0, 512.0);
 
 /// What Kafka adds to a message in a file: a batch of one record.
 pub const KAFKA_BYTES: f64 = 75.0;
@@ -100,7 +101,7 @@ pub fn capacity(load: &Load, cell: &Cell, costs: &Costs) -> Capacity {
     let log_bytes = bytes_a_day * load.days + created_bytes;
     // The log since a checkpoint is as much as the checkpoint, at the most.
     let since = log_bytes.min(checkpoint_bytes.max(CHECKPOINT_EVERY * cell.partitions));
-    let kept = of_one.sessions.min(SESSIONS_KEPT * cell.partitions);
+    let kept = SESSIONS_KEPT.0.max(SESSIONS_KEPT.1 * cell.partitions).min(of_one.sessions);
     let fold_a_byte = sum(|hour| hour.busy) / bytes_a_day;
     Capacity {
         cells,

@@ -87,7 +87,7 @@ fn sizes_are_sums_of_unit_costs() {
     let records = 1e6 * 10.0 * 9.0 * 30.0;
     near(one.view_bytes, 1e6 * 500.0 + records * 60.0, 0.001);
     near(one.checkpoint_bytes, 1e6 * 450.0 + records * 50.0, 0.001);
-    near(one.memory_bytes, 100e6 + 1e8, 0.001);
+    near(one.memory_bytes, 100e6 + 131_072.0 * 100.0, 0.001);
     near(one.log_bytes, one.bytes_a_day * 30.0 + 1e6 * 523.0, 0.001);
     assert!(one.rebuilt_after > one.checkpoint_bytes / 20e6);
     assert!(one.folded_after > one.rebuilt_after);
