@@ -6,14 +6,12 @@ use std::time::Duration;
 use mainspring_api::{AppendId, Bytes, Entropy as _, OsEntropy, StoreId, SystemClock};
 use mainspring_eventlog::LogError;
 use rdkafka::admin::{NewTopic, TopicReplication};
-use rdkafka::client::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
-use crate::client::{Quiet, Reader};
+use crate::client::{Reader, quiet};
 use crate::config::{KafkaConfig, MESSAGE_BYTES_MAX};
 use crate::error::{Halt, is_refused, unsent};
 use crate::frame::{Draft, Frame, Genesis, RULES_LEVEL, Statement};
@@ -200,15 +198,7 @@ impl Delivery {
     }
 }
 
-impl ClientContext for Delivery {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        Quiet.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        Quiet.error(error, reason);
-    }
-}
+quiet!(Delivery);
 
 impl ProducerContext for Delivery {
     type DeliveryOpaque = ();

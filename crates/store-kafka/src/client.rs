@@ -24,6 +24,22 @@ impl ClientContext for Quiet {
     }
 }
 
+/// Makes a context of another kind as quiet as [`Quiet`].
+macro_rules! quiet {
+    ($context:ty) => {
+        impl rdkafka::ClientContext for $context {
+            fn log(&self, level: rdkafka::config::RDKafkaLogLevel, facility: &str, message: &str) {
+                $crate::client::Quiet.log(level, facility, message);
+            }
+
+            fn error(&self, error: rdkafka::error::KafkaError, reason: &str) {
+                $crate::client::Quiet.error(error, reason);
+            }
+        }
+    };
+}
+pub(crate) use quiet;
+
 impl ConsumerContext for Quiet {}
 
 impl ProducerContext for Quiet {

@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 
 use event_listener::Event;
 use mainspring_eventlog::{Holder, LogError, WarmHost};
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance};
-use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
-use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Quiet, Reader, now};
+use crate::client::{Quiet, Reader, now, quiet};
 use crate::config::KafkaConfig;
 use crate::error::unsent;
 use crate::frame::Writer;
@@ -248,15 +246,7 @@ impl Drop for Hosts {
 /// Hears which partitions the group gives to this host.
 struct Assigned(Arc<Shared>);
 
-impl ClientContext for Assigned {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        Quiet.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        Quiet.error(error, reason);
-    }
-}
+quiet!(Assigned);
 
 impl ConsumerContext for Assigned {
     fn post_rebalance(&self, group: &BaseConsumer<Self>, _: &Rebalance<'_>) {

@@ -13,14 +13,12 @@ use futures_channel::oneshot;
 use mainspring_api::{AppendId, Clock, Outcome};
 use mainspring_eventlog::replica::{Op, Reply};
 use mainspring_eventlog::{LogError, replica};
-use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::ClientConfig;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
-use rdkafka::{ClientConfig, ClientContext};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::client::{Quiet, now};
+use crate::client::{now, quiet};
 use crate::config::{FRAME_BYTES_MAX, KafkaConfig};
 use crate::error::{Halt, is_refused, unknown, unsent};
 use crate::frame::{Draft, ENTRIES_MAX, Frame, Statement, Writer};
@@ -130,15 +128,7 @@ impl fmt::Debug for Lanes {
 #[derive(Clone, Default)]
 pub(crate) struct Reports(Arc<OnceLock<Weak<Lanes>>>);
 
-impl ClientContext for Reports {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        Quiet.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        Quiet.error(error, reason);
-    }
-}
+quiet!(Reports);
 
 type Producer = ThreadedProducer<Reports>;
 

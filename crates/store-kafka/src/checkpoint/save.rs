@@ -8,15 +8,13 @@ use std::time::Duration;
 use mainspring_api::{Entropy as _, OsEntropy};
 use mainspring_eventlog::replica::{is_broken, unavailable};
 use mainspring_eventlog::{EngineError, LogError, Space};
-use rdkafka::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use sha2::{Digest as _, Sha256};
 
 use super::{CHUNK_BYTES, FORM, Manifest, chunk_key, manifest_key, newest, put_entry};
-use crate::client::{Quiet, Reader};
+use crate::client::{Reader, quiet};
 use crate::config::KafkaConfig;
 use crate::engine::PartitionEngine;
 use crate::error::{unknown, unsent};
@@ -38,15 +36,7 @@ struct Delivered {
     failed: AtomicBool,
 }
 
-impl ClientContext for Reports {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        Quiet.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        Quiet.error(error, reason);
-    }
-}
+quiet!(Reports);
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = ();
